@@ -1,0 +1,132 @@
+// Package sinks is what a store must promise: rows, watermarks and position move together, or not at all.
+//
+// A sink never sees Kafka or Avro. It is given events that were read, upcast and projected, and the sessions that must wait.
+package sinks
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tooltape/tooltape/processors/projection"
+	"github.com/tooltape/tooltape/schemas/event"
+)
+
+// Sink stores one projection.
+//
+// Every write goes through a partition's position. Acquire raises the position's epoch, so that a holder that was thought dead can
+// write no more; each write names the position that its decisions were read at, and fails if another write came between.
+// An error that is none of this package's is the store's trouble (away, overloaded): nothing was decided, try again later.
+type Sink interface {
+	// Acquire takes a partition over and says where to go on. A partition seen for the first time stands at offset 0 of the
+	// topic given; later the topic that was recorded then comes back, and the caller compares.
+	Acquire(ctx context.Context, partition int32, topic Topic) (Position, error)
+	// Sessions is what the store knows of these sessions; one it does not know is not in the map. What it returns holds as long as
+	// the position is at; ErrStale or ErrFenced where it already moved.
+	Sessions(ctx context.Context, at Position, ids []string) (map[string]Session, error)
+	// Write stores a batch whole and returns the position after it, or stores nothing: ErrFenced, ErrStale, or a *RefusedError
+	// where the store will never take what the batch holds.
+	Write(ctx context.Context, b Batch) (Position, error)
+}
+
+// Topic is the log that a position counts in.
+type Topic struct {
+	// ID is the topic's id as a UUID: a topic deleted and made again is another one.
+	ID string
+	// Partitions is how many it has: with another number, sessions lie on other partitions.
+	Partitions int32
+}
+
+// Position is where a projection stands in a partition.
+type Position struct {
+	Partition int32
+	Topic     Topic
+	// NextOffset is the next offset to read.
+	NextOffset int64
+	// Epoch goes up with every assignment, Batch with every transaction.
+	Epoch, Batch int64
+}
+
+// Session is what a store knows of a session. Both parts may be there: what was projected stays, what cannot be waits.
+type Session struct {
+	// Watermark is the highest event projected; its Seq is 0 where none is.
+	Watermark Watermark
+	// Parked says why the session waits; nil where it does not.
+	Parked *Parked
+}
+
+// Watermark is the highest event of a session that is projected.
+type Watermark struct {
+	Seq       int64
+	EventID   string
+	Partition int32
+}
+
+// Parked is a session whose next event could not be projected. Its watermark stays before that event.
+type Parked struct {
+	SessionID string
+	Partition int32
+	// FromOffset is the lowest offset of this session that is not projected; parking again never raises it.
+	FromOffset int64
+	// Offset, Seq, Type and PayloadVersion are those of the event at fault, as far as they could be read: Type may be empty and
+	// PayloadVersion 0. Seq comes from the record's key.
+	Offset         int64
+	Seq            int64
+	Type           event.Type
+	PayloadVersion int
+	Code           event.Code
+	Message        string
+	Since          time.Time
+	// Held is how many events of the session wait behind the one at fault.
+	Held int64
+	// Builds are the builds that have tried.
+	Builds []string
+	// Due says that the session should be tried again.
+	Due bool
+}
+
+// SetAside is a record that belongs to no session, kept with its raw bytes for a person to see.
+type SetAside struct {
+	Offset     int64
+	Key, Value []byte
+	Code       event.Code
+	Message    string
+	Since      time.Time
+}
+
+// Projected is one event and what the projection made of it.
+type Projected struct {
+	Offset int64
+	Event  event.Event
+	Items  []projection.Item
+}
+
+// Batch is what one stretch of a partition comes to. It is stored in one transaction.
+type Batch struct {
+	// At is the position that the batch was decided at.
+	At Position
+	// NextOffset becomes the position's; never below At's.
+	NextOffset int64
+	// Events stand in the order of the log; those of one session have consecutive seqs from its watermark on, so that after the
+	// batch each session's watermark is its last event.
+	Events []Projected
+	// Parked replaces the rows of these sessions, at most one each.
+	Parked []Parked
+	// SetAside adds these rows, by offset; a row that is there stays.
+	SetAside []SetAside
+}
+
+// ErrFenced says that another holder has acquired the partition: stop, and change nothing.
+var ErrFenced = errors.New("the partition was taken over by another holder")
+
+// ErrStale says that the position moved since the decision's reading: acquire nothing, read again, decide again.
+var ErrStale = errors.New("the position moved since it was read")
+
+// RefusedError says that the store will never take what a batch holds, such as a value out of its range. It does not say
+// which row: the caller halves the batch until one event is left, and parks its session with store_refused.
+type RefusedError struct {
+	// Message is the store's own, without content of the event.
+	Message string
+}
+
+func (e *RefusedError) Error() string { return "the store refuses what the batch holds: " + e.Message }
