@@ -21,6 +21,9 @@ type Sink interface {
 	// Acquire takes a partition over and says where to go on. A partition seen for the first time stands at offset 0 of the
 	// topic given; later the topic that was recorded then comes back, and the caller compares.
 	Acquire(ctx context.Context, partition int32, topic Topic) (Position, error)
+	// Refresh reads the position again, after ErrStale or an error that leaves open whether a write took. ErrFenced where the
+	// epoch is no longer that of at.
+	Refresh(ctx context.Context, at Position) (Position, error)
 	// Sessions is what the store knows of these sessions; one it does not know is not in the map. What it returns holds as long as
 	// the position is at; ErrStale or ErrFenced where it already moved.
 	Sessions(ctx context.Context, at Position, ids []string) (map[string]Session, error)
@@ -119,7 +122,7 @@ type Batch struct {
 // ErrFenced says that another holder has acquired the partition: stop, and change nothing.
 var ErrFenced = errors.New("the partition was taken over by another holder")
 
-// ErrStale says that the position moved since the decision's reading: acquire nothing, read again, decide again.
+// ErrStale says that the position moved since it was read, under the same epoch: refresh it, and decide again.
 var ErrStale = errors.New("the position moved since it was read")
 
 // RefusedError says that the store will never take what a batch holds, such as a value out of its range. It does not say
