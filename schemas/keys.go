@@ -41,38 +41,38 @@ func (t Topics) name(topic string) string {
 // MaxKey bounds the key of a record in bytes: the longest ids, with every byte of them percent-encoded.
 const MaxKey = 3*(event.MaxSessionID+event.MaxID) + 32
 
-// KeyKind says what a key of the events topic stands for.
-type KeyKind uint8
+// Marker says what a key of the events topic announces.
+type Marker uint8
 
-// The kinds of key: an event, and the three markers that are written before what they announce and are never deleted.
+// A key is an event's, or that of one of the three markers, which are written before what they announce and are never deleted.
 const (
-	EventKind     KeyKind = iota
-	ClosedKind            // the session is purged
-	RunKind               // the run is purged
-	WithdrawnKind         // the event lost a conflict and is withdrawn
+	NoMarker        Marker = iota
+	ClosedMarker           // the session is purged
+	RunMarker              // the run is purged
+	WithdrawnMarker        // the event lost a conflict and is withdrawn
 )
 
 // Key is a key of the events topic, taken apart.
 type Key struct {
-	Kind      KeyKind
+	Marker    Marker
 	SessionID string
 	// Seq is 0 for markers, and only for them.
 	Seq int64
 	// EventID is the event's id, or the withdrawn one's; empty for the other markers. A key may hold a text that is no UUID: then
 	// its event is bad, but the session is known, and the event can be withdrawn.
 	EventID string
-	// RunID is the purged run of a RunKind.
+	// RunID is the run of a RunMarker.
 	RunID string
 }
 
 // String is the key as it stands on the topic; ParseKey is its inverse.
 func (k Key) String() string {
-	switch k.Kind {
-	case ClosedKind:
+	switch k.Marker {
+	case ClosedMarker:
 		return ClosedKey(k.SessionID)
-	case RunKind:
+	case RunMarker:
 		return RunKey(k.SessionID, k.RunID)
-	case WithdrawnKind:
+	case WithdrawnMarker:
 		return WithdrawnKey(k.SessionID, k.EventID)
 	default:
 		return EventKey(k.SessionID, k.Seq, k.EventID)
@@ -124,11 +124,11 @@ func ParseKey(key []byte) (Key, error) {
 func (k Key) marker(parts []string) (Key, error) {
 	switch {
 	case len(parts) == 1 && parts[0] == "closed":
-		k.Kind = ClosedKind
+		k.Marker = ClosedMarker
 	case len(parts) == 2 && parts[0] == "run":
-		k.Kind, k.RunID = RunKind, parts[1]
+		k.Marker, k.RunID = RunMarker, parts[1]
 	case len(parts) == 2 && parts[0] == "withdrawn":
-		k.Kind, k.EventID = WithdrawnKind, parts[1]
+		k.Marker, k.EventID = WithdrawnMarker, parts[1]
 	default:
 		return Key{}, errors.New("the key has seq 0, but is none of the markers closed, run/… and withdrawn/…")
 	}

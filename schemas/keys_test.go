@@ -20,9 +20,9 @@ func TestKeysAsTheyStandOnTheTopic(t *testing.T) {
 	}{
 		{"s1/1/" + someID, Key{SessionID: "s1", Seq: 1, EventID: someID}},
 		{"a%2Fb%25c/9223372036854775807/x", Key{SessionID: "a/b%c", Seq: 1<<63 - 1, EventID: "x"}},
-		{"s1/0/closed", Key{Kind: ClosedKind, SessionID: "s1"}},
-		{"s1/0/run/r%2F1", Key{Kind: RunKind, SessionID: "s1", RunID: "r/1"}},
-		{"s1/0/withdrawn/" + someID, Key{Kind: WithdrawnKind, SessionID: "s1", EventID: someID}},
+		{"s1/0/closed", Key{Marker: ClosedMarker, SessionID: "s1"}},
+		{"s1/0/run/r%2F1", Key{Marker: RunMarker, SessionID: "s1", RunID: "r/1"}},
+		{"s1/0/withdrawn/" + someID, Key{Marker: WithdrawnMarker, SessionID: "s1", EventID: someID}},
 		{"s1/7/closed", Key{SessionID: "s1", Seq: 7, EventID: "closed"}},
 		{"é 1/7/x", Key{SessionID: "é 1", Seq: 7, EventID: "x"}},
 	} {
@@ -74,7 +74,7 @@ func TestKeysThatNobodyWrites(t *testing.T) {
 }
 
 func TestTheLongestIDsHaveAKey(t *testing.T) {
-	k := Key{Kind: WithdrawnKind, SessionID: strings.Repeat("/", event.MaxSessionID), EventID: strings.Repeat("%", event.MaxID)}
+	k := Key{Marker: WithdrawnMarker, SessionID: strings.Repeat("/", event.MaxSessionID), EventID: strings.Repeat("%", event.MaxID)}
 	if got, err := ParseKey([]byte(k.String())); err != nil || got != k {
 		t.Errorf("got %v", err)
 	}
@@ -84,13 +84,13 @@ func TestTheLongestIDsHaveAKey(t *testing.T) {
 var keyPart = rapid.StringOf(rapid.RuneFrom([]rune("%/25FfaZ09é€ 😀-"))).Filter(func(s string) bool { return s != "" && len(s) <= event.MaxSessionID })
 
 func drawKey(t *rapid.T) Key {
-	k := Key{Kind: KeyKind(rapid.IntRange(0, 3).Draw(t, "kind")), SessionID: keyPart.Draw(t, "session")}
-	switch k.Kind {
-	case EventKind:
+	k := Key{Marker: Marker(rapid.IntRange(0, 3).Draw(t, "marker")), SessionID: keyPart.Draw(t, "session")}
+	switch k.Marker {
+	case NoMarker:
 		k.Seq, k.EventID = rapid.Int64Min(1).Draw(t, "seq"), keyPart.Draw(t, "event")
-	case RunKind:
+	case RunMarker:
 		k.RunID = keyPart.Draw(t, "run")
-	case WithdrawnKind:
+	case WithdrawnMarker:
 		k.EventID = keyPart.Draw(t, "event")
 	}
 	return k
