@@ -30,13 +30,17 @@ const (
 // Fields that hold JSON text are checked where JSON is read (package schemas).
 func Check(e Event) error {
 	c := checker{code: BadEnvelope, envelope: &e.Envelope}
-	c.checkEnvelope(e.Type)
+	c.checkEnvelope()
 	c.code = BadPayload
 	c.checkPayload(e.Payload)
-	if c.err != nil {
-		return c.err
-	}
-	return nil
+	return c.found()
+}
+
+// CheckEnvelope is the part of Check that does not need the payload: all that can be said of an event whose payload cannot be read.
+func CheckEnvelope(e Envelope) error {
+	c := checker{code: BadEnvelope, envelope: &e}
+	c.checkEnvelope()
+	return c.found()
 }
 
 // CheckRecordable is Check, and what the writer refuses beyond it: facts that an older log may hold, but that nobody records
@@ -47,10 +51,7 @@ func CheckRecordable(e Event) error {
 	}
 	c := checker{code: BadEvent, envelope: &e.Envelope}
 	c.checkRecordable(e.Payload)
-	if c.err != nil {
-		return c.err
-	}
-	return nil
+	return c.found()
 }
 
 // checker keeps the first rule that is broken; what is checked after it changes nothing.
@@ -65,6 +66,14 @@ type checker struct {
 type step struct {
 	name  string
 	index int // -1: not an array
+}
+
+// found is the error as an interface that is nil where there is none.
+func (c *checker) found() error {
+	if c.err == nil {
+		return nil
+	}
+	return c.err
 }
 
 func (c *checker) fail(code Code, field, message string) {
@@ -190,7 +199,7 @@ func IsUUID(s string) bool {
 
 func isLowerHex(b byte) bool { return '0' <= b && b <= '9' || 'a' <= b && b <= 'f' }
 
-func (c *checker) checkEnvelope(t Type) {
+func (c *checker) checkEnvelope() {
 	e := c.envelope
 	if e.EnvelopeVersion != EnvelopeVersion {
 		c.fail(c.code, "envelope_version", "is not 1, the only version there is")
@@ -201,7 +210,7 @@ func (c *checker) checkEnvelope(t Type) {
 	c.optID("run_id", e.RunID)
 	c.seq("seq", e.Seq)
 	c.checkPrevious()
-	if t == "" {
+	if e.Type == "" {
 		c.fail(c.code, "type", "is missing or empty")
 	}
 	c.number("payload_version", e.PayloadVersion, 1)
