@@ -93,3 +93,20 @@ func (i ToolCall) Seq() int64   { return i.SourceSeq }
 func (i ToolResult) Seq() int64 { return i.SourceSeq }
 func (i Provider) Seq() int64   { return i.SourceSeq }
 func (i Compaction) Seq() int64 { return i.SourceSeq }
+
+// contentOf is the content of an item that has any.
+func contentOf(item Item) []event.Part {
+	switch item := item.(type) {
+	case System:
+		return item.Content
+	case User:
+		return item.Content
+	case Assistant:
+		return item.Content
+	case ToolResult:
+		return item.Content
+	case Compaction:
+		return item.Content
+	}
+	return nil
+}

@@ -135,9 +135,20 @@ func appendString(dst []byte, s string) []byte {
 	}
 }
 
-// plainPrefix is how many bytes of s stand in a JSON string as they are.
-func plainPrefix(s string) int {
-	for i := 0; i < len(s); i++ {
+// plainPrefix is how many bytes of s stand in a JSON string as they are. It looks at eight bytes at a time: the high bit of a
+// byte is set in v-k*ones &^ v where that byte is below k, and comparing with a byte is looking for zero after xor.
+func plainPrefix[T string | []byte](s T) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		v := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
+			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
+		quote, backslash := v^'"'*ones, v^'\\'*ones
+		if ((v-' '*ones)&^v|(quote-ones)&^quote|(backslash-ones)&^backslash)&highs != 0 {
+			break
+		}
+	}
+	for ; i < len(s); i++ {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' {
 			return i
 		}

@@ -172,7 +172,7 @@ func (p *parser) str() string {
 		return ""
 	}
 	rest := p.data[p.pos:]
-	n := plainLength(rest)
+	n := plainPrefix(rest)
 	if n < len(rest) && rest[n] == '"' { // nothing to unescape
 		p.pos += n + 1
 		return string(rest[:n])
@@ -185,7 +185,7 @@ func (p *parser) escaped(head []byte) string {
 	p.pos += len(head)
 	out := append(make([]byte, 0, 2*len(head)+16), head...)
 	for p.err == nil {
-		n := plainLength(p.data[p.pos:])
+		n := plainPrefix(p.data[p.pos:])
 		out = append(out, p.data[p.pos:p.pos+n]...)
 		p.pos += n
 		switch {
@@ -233,16 +233,6 @@ func (p *parser) unit() rune {
 	}
 	p.pos += 6
 	return rune(n)
-}
-
-// plainLength is how many bytes stand in a JSON string as they are.
-func plainLength(data []byte) int {
-	for i, c := range data {
-		if c < ' ' || c == '"' || c == '\\' {
-			return i
-		}
-	}
-	return len(data)
 }
 
 func (p *parser) space() {
