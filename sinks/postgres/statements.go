@@ -237,20 +237,19 @@ func nibble(digit byte) byte {
 	return digit - '0'
 }
 
-// PostgreSQL counts microseconds from 2000, and ends where its calendar does.
+// PostgreSQL counts microseconds from 2000. The years from 1 to 9999 are those that every reader of the tables can show.
 var (
 	epoch       = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
-	firstMicros = time.Date(-4712, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
-	lastMicros  = time.Date(294276, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	firstSecond = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	lastSecond  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).Unix()
 )
 
 // Time adds a time, to the microsecond.
 func (c *Column) Time(v time.Time) {
-	micros := v.UnixMicro()
-	if micros < firstMicros || micros >= lastMicros {
-		c.statements.refuse("a time is out of range")
+	if s := v.Unix(); s < firstSecond || s > lastSecond {
+		c.statements.refuse("a time is not in the years 1 to 9999")
 	}
-	c.Bigint(micros - epoch)
+	c.Bigint(v.UnixMicro() - epoch)
 }
 
 // OptTime adds a time, or null.
