@@ -18,7 +18,7 @@ import (
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
 
-// oldestPostgres is the first version that compresses values with lz4.
+// oldestPostgres is the first version whose columns know COMPRESSION, which the migrations use.
 const oldestPostgres = 14
 
 // downloads are the versions that embedded-postgres offers, by their first number. The largest is what a new directory
