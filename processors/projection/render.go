@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,13 +42,13 @@ func steps(c Conversation) []step {
 	return out
 }
 
-// system is the content of the system item, nil where there is none.
+// system is the system item, if there is one that says anything.
 func (c Conversation) system() (System, bool) {
 	if len(c.Items) == 0 {
 		return System{}, false
 	}
 	s, ok := c.Items[0].(System)
-	return s, ok
+	return s, ok && slices.ContainsFunc(s.Content, func(part event.Part) bool { return part != event.Text{} })
 }
 
 // idRule is what a provider demands of a call's id, besides that no two calls share one.

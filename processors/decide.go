@@ -1,0 +1,181 @@
+package processors
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tooltape/tooltape/processors/projection"
+	"github.com/tooltape/tooltape/schemas"
+	"github.com/tooltape/tooltape/schemas/event"
+	"github.com/tooltape/tooltape/sinks"
+)
+
+// record is one record of the log, as far as it could be read.
+type record struct {
+	offset     int64
+	time       time.Time
+	key, value []byte // as they lie in the log; a nil value is a tombstone
+
+	// place is what the key says; placeErr why it cannot be read.
+	place    schemas.Key
+	placeErr error
+
+	// event is what the value says, or as much of it as could be read where fault is not nil. It is read when it is needed: a
+	// record that is skipped is never decoded.
+	event   event.Event
+	fault   *event.Error
+	decoded bool
+
+	// control marks the end of a transaction: it is no record, but the position passes it.
+	control bool
+}
+
+// decision works out what a stretch of a partition comes to, against the sessions as the store has them. It is pure: the same
+// records, sessions and time give the same batch.
+type decision struct {
+	build   string
+	now     time.Time
+	topic   sinks.Topic
+	stored  func(sessionID string) sinks.Session
+	changed map[string]sinks.Session
+	batch   sinks.Batch
+}
+
+func newDecision(at sinks.Position, stored func(string) sinks.Session, build string, now time.Time) *decision {
+	return &decision{
+		build: build, now: now, topic: at.Topic,
+		stored: stored, changed: map[string]sinks.Session{},
+		batch: sinks.Batch{At: at, NextOffset: at.NextOffset},
+	}
+}
+
+// session is what is so of a session at this point of the batch.
+func (d *decision) session(id string) sinks.Session {
+	if s, ok := d.changed[id]; ok {
+		return s
+	}
+	return d.stored(id)
+}
+
+// take decides about the next record. read decodes the record's value into it; its error is the moment's, and take's.
+func (d *decision) take(r *record, read func(*record) error) error {
+	d.batch.NextOffset = r.offset + 1
+	switch {
+	case r.control:
+	case r.placeErr != nil:
+		d.setAside(r, event.BadKey, r.placeErr.Error())
+	case r.place.Marker != schemas.NoMarker:
+		d.setAside(r, event.BadKey, "this build does not know the markers of purge and settle")
+	case r.value == nil:
+		d.setAside(r, event.UnannouncedRemoval, "no marker announced this tombstone; it removes nothing")
+	case len(r.value) == 0:
+		d.setAside(r, event.EmptyValue, "an empty value is neither an event nor a tombstone")
+	default:
+		return d.takeEvent(r, read)
+	}
+	return nil
+}
+
+func (d *decision) takeEvent(r *record, read func(*record) error) error {
+	s := d.session(r.place.SessionID)
+	at := d.batch.At.Partition
+	if s.Watermark.Seq > 0 && s.Watermark.Partition != at {
+		d.setAside(r, event.WrongPartition, fmt.Sprintf("its session is projected from partition %d", s.Watermark.Partition))
+		return nil
+	}
+	if r.place.Seq < s.Watermark.Seq || r.place.Seq == s.Watermark.Seq && r.place.EventID == s.Watermark.EventID {
+		return nil // projected before
+	}
+	if s.Parked != nil {
+		d.hold(s)
+		return nil
+	}
+	if err := read(r); err != nil {
+		return err
+	}
+	if fault := d.fault(r, s.Watermark); fault != nil {
+		if fault.Code == event.WrongPartition {
+			d.setAside(r, fault.Code, fault.Message)
+			return nil
+		}
+		d.park(r, s, fault)
+		return nil
+	}
+	items, err := projection.Items(r.event)
+	if err != nil {
+		d.park(r, s, asFault(err))
+		return nil
+	}
+	s.Watermark = sinks.Watermark{Seq: r.event.Seq, EventID: r.event.EventID, Partition: at}
+	d.changed[r.place.SessionID] = s
+	d.batch.Events = append(d.batch.Events, sinks.Projected{Offset: r.offset, Event: r.event, Items: items})
+	return nil
+}
+
+// fault says why the record cannot be the next event of its session, or nil.
+func (d *decision) fault(r *record, w sinks.Watermark) *event.Error {
+	if r.fault != nil {
+		return r.fault
+	}
+	e := r.event.Envelope
+	switch p := schemas.Partition(e.PartitionKey, d.topic.Partitions); {
+	case e.SessionID != r.place.SessionID || e.Seq != r.place.Seq || e.EventID != r.place.EventID:
+		return &event.Error{Code: event.KeyMismatch, Message: "the record's key names another session, seq or event id than its value"}
+	case p != d.batch.At.Partition:
+		return &event.Error{Code: event.WrongPartition, Message: fmt.Sprintf("its partition key belongs on partition %d", p)}
+	case e.Seq == w.Seq:
+		return &event.Error{Code: event.Conflict, Message: fmt.Sprintf("events %s and %s both claim seq %d", w.EventID, e.EventID, e.Seq)}
+	case e.Seq > w.Seq+1:
+		return &event.Error{Code: event.Gap, Message: fmt.Sprintf("seq %d came, seq %d has not", e.Seq, w.Seq+1)}
+	case e.PrevEventID.Or("") != w.EventID:
+		return &event.Error{Code: event.Conflict, Field: "prev_event_id",
+			Message: fmt.Sprintf("it follows event %s, but seq %d is event %s", e.PrevEventID.Or("none"), w.Seq, w.EventID)}
+	}
+	return nil
+}
+
+// park stops the session before this record.
+func (d *decision) park(r *record, s sinks.Session, fault *event.Error) {
+	s.Parked = &sinks.Parked{
+		SessionID: r.place.SessionID, Partition: d.batch.At.Partition, FromOffset: r.offset, Offset: r.offset, Seq: r.place.Seq,
+		Type: r.event.Type, PayloadVersion: r.event.PayloadVersion,
+		Code: fault.Code, Message: strings.TrimPrefix(fault.Error(), string(fault.Code)+": "),
+		Since: d.now, Builds: []string{d.build},
+	}
+	d.changed[r.place.SessionID] = s
+}
+
+// hold counts one more event that waits behind a parked one.
+func (d *decision) hold(s sinks.Session) {
+	p := *s.Parked // the stored row is shared with the cache
+	p.Held++
+	s.Parked = &p
+	d.changed[p.SessionID] = s
+}
+
+func (d *decision) setAside(r *record, code event.Code, message string) {
+	d.batch.SetAside = append(d.batch.SetAside, sinks.SetAside{
+		Offset: r.offset, Key: r.key, Value: r.value, Code: code, Message: message, Since: d.now,
+	})
+}
+
+// finish is the batch with the parked sessions that it changes, in the order of their ids.
+func (d *decision) finish() sinks.Batch {
+	for _, s := range d.changed {
+		if s.Parked != nil {
+			d.batch.Parked = append(d.batch.Parked, *s.Parked)
+		}
+	}
+	slices.SortFunc(d.batch.Parked, func(a, b sinks.Parked) int { return strings.Compare(a.SessionID, b.SessionID) })
+	return d.batch
+}
+
+// asFault is err as a fact about the event. The core promises no other kind; should one slip through, the session is parked.
+func asFault(err error) *event.Error {
+	if fault, ok := err.(*event.Error); ok {
+		return fault
+	}
+	return &event.Error{Code: event.BadEvent, Message: err.Error()}
+}

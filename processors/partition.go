@@ -1,0 +1,207 @@
+package processors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tooltape/tooltape/schemas"
+	"github.com/tooltape/tooltape/schemas/event"
+	"github.com/tooltape/tooltape/sinks"
+)
+
+// partition is this member's hold on one partition, from its assignment to its loss. One goroutine at a time works on it.
+type partition struct {
+	*Processor
+	id  int32
+	at  sinks.Position
+	ctx context.Context // ends when the assignment does
+
+	sessions sessionCache
+	labels   labels
+	end      int64 // the partition's end offset when these records were fetched
+}
+
+// project brings the records, which follow the position, into the sink. It returns only when they are stored, or with the reason
+// why this partition cannot go on: the assignment ended, another holder took over, or a fault that a person must see.
+func (p *partition) project(records []*kgo.Record, end int64) error {
+	p.end = end
+	for len(records) > 0 {
+		n := p.stretch(records)
+		ctx, done := p.cfg.Telemetry.begin(p.ctx, p.labels, records[:n])
+		err := p.projectStretch(ctx, read(records[:n]))
+		done(err)
+		if err != nil {
+			return err
+		}
+		records = records[n:]
+	}
+	return nil
+}
+
+// stretch is how many of the records make up one transaction.
+func (p *partition) stretch(records []*kgo.Record) int {
+	size := 0
+	for i, r := range records[:min(len(records), p.cfg.BatchRecords)] {
+		if size += len(r.Value); size > p.cfg.BatchBytes && i > 0 {
+			return i
+		}
+	}
+	return min(len(records), p.cfg.BatchRecords)
+}
+
+// read takes the records' keys apart. Their values are decoded only when they are needed.
+func read(records []*kgo.Record) []record {
+	out := make([]record, 0, len(records))
+	for _, r := range records {
+		if r.Attrs.IsControl() { // a transaction's marker: no record, but the position passes it
+			out = append(out, record{offset: r.Offset, control: true})
+			continue
+		}
+		place, err := schemas.ParseKey(r.Key)
+		out = append(out, record{offset: r.Offset, time: r.Timestamp, key: r.Key, value: r.Value, place: place, placeErr: err})
+	}
+	return out
+}
+
+// projectStretch stores one transaction's worth. What the store refuses for what it holds is halved until one record is left,
+// whose session is then parked: a row never costs its neighbours.
+func (p *partition) projectStretch(ctx context.Context, records []record) error {
+	refused := &sinks.RefusedError{}
+	err := p.untilStored(ctx, records)
+	switch {
+	case !errors.As(err, &refused):
+		return err
+	case len(records) > 1:
+		half := len(records) / 2
+		if err := p.projectStretch(ctx, records[:half]); err != nil {
+			return err
+		}
+		return p.projectStretch(ctx, records[half:])
+	case records[0].fault != nil:
+		return fmt.Errorf("%s partition %d offset %d: the store does not even take the report of a fault: %w", p.topic, p.id, records[0].offset, err)
+	}
+	records[0].fault = &event.Error{Code: event.StoreRefused, Message: refused.Message}
+	return p.projectStretch(ctx, records)
+}
+
+// untilStored decides and writes until the store has it. The store or the registry being away is waited out; a position that
+// moved is read again. Everything else is returned.
+func (p *partition) untilStored(ctx context.Context, records []record) error {
+	wait := p.backoff()
+	for {
+		err := p.decideAndWrite(ctx, records)
+		switch {
+		case err == nil, errors.Is(err, sinks.ErrFenced), errors.As(err, new(*sinks.RefusedError)), errors.As(err, new(*fatalError)):
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, sinks.ErrStale):
+			p.sessions.clear()
+		default:
+			p.trouble(p.id, err)
+			if !wait(ctx) {
+				return context.Cause(ctx)
+			}
+		}
+		// Whether the last write took is open: the position says.
+		at, err := p.cfg.Sink.Refresh(ctx, p.at)
+		if errors.Is(err, sinks.ErrFenced) {
+			return err
+		}
+		if err == nil && at != p.at {
+			p.at = at
+			p.sessions.clear()
+		}
+	}
+}
+
+func (p *partition) decideAndWrite(ctx context.Context, records []record) error {
+	// Records below the position are stored: a write with an unknown outcome took, or Kafka gave us more than we asked for.
+	first := slices.IndexFunc(records, func(r record) bool { return r.offset >= p.at.NextOffset })
+	if first < 0 {
+		return nil
+	}
+	records = records[first:]
+	if err := p.load(ctx, records); err != nil {
+		return err
+	}
+	d := newDecision(p.at, p.sessions.get, p.cfg.Build, time.Now())
+	for i := range records {
+		if err := d.take(&records[i], func(r *record) error { return p.decode(ctx, r) }); err != nil {
+			return err
+		}
+	}
+	batch := d.finish()
+	at, err := p.cfg.Sink.Write(ctx, batch)
+	if err != nil {
+		return err
+	}
+	p.at = at
+	p.sessions.put(d.changed)
+	p.well()
+	p.report(ctx, &batch, records[len(records)-1].time)
+	return nil
+}
+
+// report tells of what was stored: the group's offset for the lag tools, the metrics, and each newly parked session once.
+func (p *partition) report(ctx context.Context, b *sinks.Batch, newest time.Time) {
+	p.client.MarkCommitOffsets(map[string]map[int32]kgo.EpochOffset{p.topic: {p.id: {Epoch: -1, Offset: b.NextOffset}}})
+	newly := map[event.Code]int64{}
+	for _, s := range b.Parked {
+		if s.FromOffset < b.At.NextOffset {
+			continue // parked before
+		}
+		newly[s.Code]++
+		p.log.Warn("session parked", "session_id", s.SessionID, "seq", s.Seq, "type", s.Type, "payload_version", s.PayloadVersion,
+			"code", s.Code, "reason", s.Message, "partition", s.Partition, "offset", s.Offset)
+	}
+	for _, s := range b.SetAside {
+		p.log.Warn("record set aside", "code", s.Code, "reason", s.Message, "partition", p.id, "offset", s.Offset)
+	}
+	p.cfg.Telemetry.stored(ctx, p.labels, b, newly, p.end, newest)
+}
+
+// load brings the sessions of these records into the cache.
+func (p *partition) load(ctx context.Context, records []record) error {
+	var missing []string
+	for _, r := range records {
+		if r.place.SessionID == "" {
+			continue
+		}
+		if _, ok := p.sessions.find(r.place.SessionID); !ok {
+			missing = append(missing, r.place.SessionID)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(missing)
+	missing = slices.Compact(missing)
+	found, err := p.cfg.Sink.Sessions(ctx, p.at, missing)
+	if err != nil {
+		return err
+	}
+	for _, id := range missing {
+		p.sessions.set(id, found[id])
+	}
+	return nil
+}
+
+// decode reads the record's value. An error is the moment's (the registry is away); what is wrong with the record is its fault.
+func (p *partition) decode(ctx context.Context, r *record) error {
+	if r.decoded {
+		return nil
+	}
+	e, err := p.cfg.Decoder.Decode(ctx, r.value)
+	r.event = e
+	if err != nil && !errors.As(err, &r.fault) {
+		return err
+	}
+	r.decoded = true
+	return nil
+}

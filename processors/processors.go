@@ -1,0 +1,319 @@
+// Package processors is the one loop: poll, decode, decide, store. A bad event stops its session and nothing else; what is not the
+// event's fault is waited out; what a person must see ends the loop with a sentence.
+package processors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tooltape/tooltape/schemas"
+	"github.com/tooltape/tooltape/sinks"
+)
+
+// Config is what a processor needs. Zero values of the numbers mean the defaults.
+type Config struct {
+	// Projection names the consumer; with the topic prefix it is the consumer group.
+	Projection string
+	Topics     schemas.Topics
+	Sink       sinks.Sink
+	Decoder    *schemas.Decoder
+	// Build names this program's build: it is written down with each session that it could not project.
+	Build string
+	// Kafka is how to reach the brokers: seeds, TLS, SASL, client id.
+	Kafka []kgo.Opt
+	// InstanceID makes this member a static one of the group: after a restart within the session timeout it gets its partitions back.
+	InstanceID string
+	// ServerSideGroup joins by the group protocol of KIP-848 where the broker has it, else by the classic one.
+	ServerSideGroup bool
+	// SessionTimeout is how long a silent member keeps its partitions (default 6 s).
+	SessionTimeout time.Duration
+	// BatchRecords and BatchBytes bound one transaction (defaults 2,000 records, 4 MiB of values).
+	BatchRecords, BatchBytes int
+	// Workers is how many partitions are worked on at once (default 2): each holds one connection to the store.
+	Workers int
+	// FetchBytes bounds what is fetched at once from a broker, compressed (default 2 MiB).
+	FetchBytes int32
+	Logger     *slog.Logger
+	Telemetry  *Telemetry
+}
+
+// The defaults of Config.
+const (
+	defaultSessionTimeout = 6 * time.Second
+	defaultBatchRecords   = 2000
+	defaultBatchBytes     = 4 << 20
+	defaultWorkers        = 2
+	defaultFetchBytes     = 2 << 20
+
+	fetchPartitionBytes = 256 << 10
+	// maxDecompressedBytes bounds what one batch of a few kilobytes may unpack to.
+	maxDecompressedBytes = 64 << 20
+	cachedSessions       = 4096
+)
+
+// Group is the consumer group of a projection.
+func Group(topics schemas.Topics, projection string) string { return topics.Prefix + "." + projection }
+
+// Processor brings one projection up to date and keeps it so.
+type Processor struct {
+	cfg    Config
+	topic  string
+	client *kgo.Client
+	log    *slog.Logger
+	health health
+
+	run  context.Context // of Run: each assignment ends with it
+	stop context.CancelCauseFunc
+
+	mu   sync.Mutex
+	held map[int32]*assignment
+}
+
+// assignment is a partition and the end of this member's hold on it.
+type assignment struct {
+	*partition
+	end context.CancelCauseFunc
+}
+
+var (
+	errRevoked   = errors.New("the partition was assigned to another member")
+	errNotJoined = errors.New("no partition was assigned yet")
+)
+
+// fatalError ends the processor: going on would lose or invent something.
+type fatalError struct{ error }
+
+func (e *fatalError) Unwrap() error { return e.error }
+
+// New checks the configuration. Nothing is connected before Run.
+func New(cfg Config) (*Processor, error) {
+	if cfg.Projection == "" || cfg.Sink == nil || cfg.Decoder == nil || cfg.Build == "" {
+		return nil, errors.New("a processor needs a projection, a sink, a decoder and the name of its build")
+	}
+	orDefault(&cfg.SessionTimeout, defaultSessionTimeout)
+	orDefault(&cfg.BatchRecords, defaultBatchRecords)
+	orDefault(&cfg.BatchBytes, defaultBatchBytes)
+	orDefault(&cfg.Workers, defaultWorkers)
+	orDefault(&cfg.FetchBytes, defaultFetchBytes)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Telemetry == nil {
+		var err error
+		if cfg.Telemetry, err = NewTelemetry(nil, nil); err != nil {
+			return nil, err
+		}
+	}
+	return &Processor{
+		cfg: cfg, topic: cfg.Topics.Events(), held: map[int32]*assignment{},
+		log: cfg.Logger.With("projection", cfg.Projection, "topic", cfg.Topics.Events()),
+	}, nil
+}
+
+func orDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Run projects until ctx ends, then leaves the group and returns nil; or until something that a person must see, and returns it.
+func (p *Processor) Run(ctx context.Context) error {
+	ctx, p.stop = context.WithCancelCause(ctx)
+	defer p.stop(nil)
+	p.run = ctx
+	client, err := kgo.NewClient(slices.Concat(p.cfg.Kafka, p.options())...)
+	if err != nil {
+		return fmt.Errorf("configuring the Kafka client: %w", err)
+	}
+	p.client = client
+	if _, err := p.describeLog(ctx); err != nil { // what is wrong from the start is said at the start
+		client.Close()
+		return err
+	}
+	err = p.loop(ctx)
+	p.leave()
+	if fatal := (*fatalError)(nil); errors.As(context.Cause(ctx), &fatal) {
+		return fatal
+	}
+	return err
+}
+
+func (p *Processor) options() []kgo.Opt {
+	opts := []kgo.Opt{
+		kgo.ConsumerGroup(Group(p.cfg.Topics, p.cfg.Projection)),
+		kgo.ConsumeTopics(p.topic),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // else the lag of a log with transactions never becomes 0
+		// The start comes from the sink; a position outside the log is an error, never a jump.
+		kgo.ConsumeStartOffset(kgo.NoResetOffset()),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.AdjustFetchOffsetsFn(p.takeOver),
+		kgo.OnPartitionsRevoked(p.giveUp),
+		kgo.OnPartitionsLost(p.giveUp),
+		kgo.AutoCommitMarks(), // what is stored, for the ordinary lag tools only
+		kgo.AutoCommitInterval(time.Second),
+		kgo.SessionTimeout(p.cfg.SessionTimeout),
+		kgo.RebalanceTimeout(2 * p.cfg.SessionTimeout),
+		kgo.HeartbeatInterval(p.cfg.SessionTimeout / 4),
+		kgo.FetchMaxBytes(p.cfg.FetchBytes),
+		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
+		kgo.MaxConcurrentFetches(1),
+		kgo.MaxDecompressBatchBytes(maxDecompressedBytes),
+		kgo.FetchMaxWait(500 * time.Millisecond),
+	}
+	if p.cfg.InstanceID != "" {
+		opts = append(opts, kgo.InstanceID(p.cfg.InstanceID))
+	}
+	if p.cfg.ServerSideGroup {
+		opts = append(opts, kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer())
+	}
+	return opts
+}
+
+func (p *Processor) loop(ctx context.Context) error {
+	for {
+		fetches := p.client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := p.fetchErrors(fetches); err != nil {
+			return err
+		}
+		if err := p.projectAll(fetches); err != nil {
+			return err
+		}
+	}
+}
+
+// projectAll works on the fetched partitions side by side and returns when all are stored.
+func (p *Processor) projectAll(fetches kgo.Fetches) error {
+	var g errgroup.Group
+	g.SetLimit(p.cfg.Workers)
+	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
+		a := p.assigned(f.Partition)
+		if len(f.Records) == 0 || a == nil {
+			return
+		}
+		g.Go(func() error { return p.outcome(a, a.project(f.Records, f.HighWatermark)) })
+	})
+	return g.Wait()
+}
+
+// outcome sorts the end of a partition's work: an ended assignment is ordinary, a fence ends the assignment, the rest is a person's.
+func (p *Processor) outcome(a *assignment, err error) error {
+	switch {
+	case err == nil, a.ctx.Err() != nil:
+		return nil
+	case errors.Is(err, sinks.ErrFenced):
+		p.log.Warn("another holder has taken the partition over; this one stops here and waits for its next assignment", "partition", a.id)
+		p.drop(a.id, sinks.ErrFenced)
+		return nil
+	}
+	return err
+}
+
+// fetchErrors sorts what a poll reports: what passes by itself is said and waited out, what does not ends the processor.
+func (p *Processor) fetchErrors(fetches kgo.Fetches) error {
+	for _, f := range fetches.Errors() {
+		var group *kgo.ErrGroupSession
+		var loss *kgo.ErrDataLoss
+		switch err := f.Err; {
+		case errors.As(err, &group), kerr.IsRetriable(err):
+			p.trouble(f.Partition, err)
+		case errors.As(err, &loss), errors.Is(err, kerr.OffsetOutOfRange), errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
+			return &fatalError{fmt.Errorf("topic %s partition %d: the log is no longer the one that was projected; start again to see what differs: %w", p.topic, f.Partition, err)}
+		default:
+			return &fatalError{fmt.Errorf("reading topic %s partition %d: %w", p.topic, f.Partition, err)}
+		}
+	}
+	return nil
+}
+
+// hold begins an assignment.
+func (p *Processor) hold(at sinks.Position) {
+	id := at.Partition
+	p.drop(id, errRevoked)
+	ctx, end := context.WithCancelCause(p.run)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held[id] = &assignment{&partition{
+		Processor: p, id: id, at: at, ctx: ctx, sessions: newSessionCache(max(cachedSessions, p.cfg.BatchRecords)),
+		labels: newLabels(p.cfg.Projection, p.topic, Group(p.cfg.Topics, p.cfg.Projection), id),
+	}, end}
+	p.log.Info("partition taken over", "partition", id, "offset", at.NextOffset, "epoch", at.Epoch)
+}
+
+func (p *Processor) assigned(id int32) *assignment {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held[id]
+}
+
+// giveUp ends assignments. It does not wait for a write that is under way: it takes before the next holder's acquisition, or fails.
+func (p *Processor) giveUp(_ context.Context, _ *kgo.Client, lost map[string][]int32) {
+	for _, id := range lost[p.topic] {
+		p.drop(id, errRevoked)
+	}
+}
+
+func (p *Processor) drop(id int32, cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a := p.held[id]; a != nil {
+		a.end(cause)
+		delete(p.held, id)
+	}
+}
+
+// Ready says why the processor cannot do its work now, or nil: it has its partitions, and store and brokers are there.
+func (p *Processor) Ready() error { return p.health.ready() }
+
+// trouble says once that something is away; what is said again later is that it is back.
+func (p *Processor) trouble(partition int32, err error) {
+	if p.health.troubled(err) {
+		p.log.Warn("waiting: a broker, the registry or the store does not answer; nothing is lost, it goes on by itself", "partition", partition, "error", err)
+	}
+}
+
+func (p *Processor) well() {
+	if p.health.well() {
+		p.log.Info("going on")
+	}
+}
+
+// leave commits what is stored, for the lag tools, and leaves the group, so that the others go on at once.
+func (p *Processor) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.SessionTimeout)
+	defer cancel()
+	if err := p.client.CommitMarkedOffsets(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		p.log.Warn("the group's offsets are behind; they are for lag tools only", "error", err)
+	}
+	p.client.CloseAllowingRebalance()
+}
+
+// backoff gives a wait that doubles from 50 ms to 5 s and is never quite the same; it says whether the wait ran out before ctx.
+func (p *Processor) backoff() func(context.Context) bool {
+	d := 50 * time.Millisecond
+	return func(ctx context.Context) bool {
+		timer := time.NewTimer(d/2 + rand.N(d))
+		defer timer.Stop()
+		d = min(2*d, 5*time.Second)
+		select {
+		case <-timer.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
