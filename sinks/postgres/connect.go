@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -15,19 +16,19 @@ import (
 // three keep a server busy, and some readers.
 const poolSize = 8
 
-// Connect is a pool for a URL such as postgres://user@host:5432/database, with libpq's parameters and pgxpool's (pool_max_conns).
+// Connect is a pool for an address such as postgres://user@host:5432/database, with libpq's parameters and pgxpool's (pool_max_conns).
 // It does not connect yet: a database that is away is a reason to wait, not to fail.
 //
 // It works through a pooler in transaction mode: no statement is prepared on the server by name.
-func Connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(url)
+func Connect(ctx context.Context, address string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
-		return nil, badURL(err)
+		return nil, badURL(address, err)
 	}
-	if !strings.Contains(url, "pool_max_conns") {
+	if !strings.Contains(address, "pool_max_conns") {
 		config.MaxConns = poolSize
 	}
-	if !strings.Contains(url, "default_query_exec_mode") {
+	if !strings.Contains(address, "default_query_exec_mode") {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
@@ -39,16 +40,13 @@ func Connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// badURL says what is wrong with a URL, and nothing that stands in it: it may hold a password.
-func badURL(err error) error {
-	const form = "the database URL cannot be read; it looks like postgres://user:password@host:5432/database?sslmode=require"
-	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
-		err = inner
+// badURL says what is wrong with a URL, without its password. What pgx leaves out of its message is exact only where the URL has its
+// parts where they belong; of another nothing is shown, as anything in it may be the password.
+func badURL(address string, err error) error {
+	const form = "the database URL cannot be used; it looks like postgres://user:password@host:5432/database?sslmode=require"
+	parsed, unreadable := url.Parse(address)
+	if unreadable != nil || !strings.HasPrefix(parsed.Scheme, "postgres") || strings.Contains(parsed.Path+parsed.RawQuery+parsed.Fragment, "@") {
+		return errors.New(form)
 	}
-	for _, harmless := range []string{"sslmode is invalid", "cannot parse pool_max_conns", "invalid port"} {
-		if strings.Contains(err.Error(), harmless) {
-			return fmt.Errorf("%s (%s)", form, harmless)
-		}
-	}
-	return errors.New(form)
+	return fmt.Errorf("%s (%s)", form, err)
 }

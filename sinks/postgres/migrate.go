@@ -140,12 +140,6 @@ func (l line) step(ctx context.Context, pool *pgxpool.Pool) (done bool, err erro
 	return done, err
 }
 
-// queryer is a pool or a transaction of it.
-type queryer interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
 // prepare makes the table of migrations, in a database that can hold every text.
 func prepare(ctx context.Context, tx pgx.Tx) error {
 	var encoding string
@@ -168,7 +162,7 @@ func execScript(ctx context.Context, tx pgx.Tx, sql string) error {
 	return err
 }
 
-func (l line) applied(ctx context.Context, db queryer) ([]migration, error) {
+func (l line) applied(ctx context.Context, db Queryer) ([]migration, error) {
 	rows, err := db.Query(ctx, selectMigrations, l.name)
 	if err != nil {
 		return nil, err

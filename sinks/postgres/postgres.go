@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tooltape/tooltape/schemas/event"
 	"github.com/tooltape/tooltape/sinks"
 )
 
@@ -32,16 +30,42 @@ type View struct {
 
 // Sink stores one view. It may be used by many goroutines.
 type Sink struct {
-	pool       *pgxpool.Pool
-	view       View
-	statements sync.Pool
+	pool  *pgxpool.Pool
+	view  View
+	spare chan *Statements
 }
 
 var _ sinks.Sink = (*Sink)(nil)
 
 // New is the sink of a view in a database that was migrated.
 func New(pool *pgxpool.Pool, view View) *Sink {
-	return &Sink{pool: pool, view: view, statements: sync.Pool{New: func() any { return &Statements{} }}}
+	return &Sink{pool: pool, view: view, spare: make(chan *Statements, pool.Config().MaxConns)}
+}
+
+// take is memory for a write. A sync.Pool would give it away at every other garbage collection, which a busy decoder brings about
+// several times a second.
+func (s *Sink) take() *Statements {
+	select {
+	case st := <-s.spare:
+		return st
+	default:
+		st := &Statements{}
+		st.reset()
+		return st
+	}
+}
+
+// giveBack keeps the memory for another write, unless it was a rare, large one.
+func (s *Sink) giveBack(st *Statements) {
+	const large = 16 << 20
+	if st.size() > large {
+		return
+	}
+	st.reset()
+	select {
+	case s.spare <- st:
+	default:
+	}
 }
 
 // answerWithin ends an operation whose answer never comes, say because the network swallows packets. The longest write is far shorter.
@@ -71,22 +95,15 @@ func (s *Sink) Acquire(ctx context.Context, partition int32, topic sinks.Topic) 
 	return p, nil
 }
 
-const readPosition = `
-SELECT topic_id::text, partitions, next_offset, epoch, batch FROM tooltape.position WHERE projection = $1 AND partition = $2`
-
 // Refresh reads the position again.
 func (s *Sink) Refresh(ctx context.Context, at sinks.Position) (sinks.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	p := sinks.Position{Partition: at.Partition}
-	err := s.pool.QueryRow(ctx, readPosition, s.view.Name, at.Partition).
-		Scan(&p.Topic.ID, &p.Topic.Partitions, &p.NextOffset, &p.Epoch, &p.Batch)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return sinks.Position{}, sinks.ErrFenced
-	case err != nil:
-		return sinks.Position{}, classify(err)
-	case p.Epoch != at.Epoch:
+	p, _, err := ReadPosition(ctx, s.pool, s.view.Name, at.Partition)
+	if err != nil {
+		return sinks.Position{}, err
+	}
+	if p.Epoch != at.Epoch {
 		return sinks.Position{}, sinks.ErrFenced
 	}
 	return p, nil
@@ -185,9 +202,8 @@ func (s *Sink) Write(ctx context.Context, b sinks.Batch) (sinks.Position, error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	st := s.statements.Get().(*Statements)
-	defer s.statements.Put(st)
-	st.reset()
+	st := s.take()
+	defer s.giveBack(st)
 
 	st.Add(movePosition, s.view.Name, b.At.Partition, b.At.Epoch, b.At.Batch, b.NextOffset)
 	if len(b.Events) > 0 {
@@ -273,55 +289,4 @@ func arrayText(values []string) string {
 		quoted[i] = `"` + escape.Replace(printable(v)) + `"`
 	}
 	return "{" + strings.Join(quoted, ",") + "}"
-}
-
-// sessionColumns are what a query on watermark w and parked k selects for a sessionRow.
-const sessionColumns = `w.seq, w.event_id::text, w.partition AS watermark_partition,
-    k.partition AS parked_partition, k.from_offset, k.at_offset, k.seq AS parked_seq, k.type, k.payload_version, k.code, k.message, k.since,
-    k.held, k.builds, k.due`
-
-// sessionRow takes what sessionColumns yield: either part may be null.
-type sessionRow struct {
-	seq       *int64
-	eventID   *string
-	partition *int32
-	parked    parkedRow
-}
-
-type parkedRow struct {
-	partition                     *int32
-	fromOffset, offset, seq, held *int64
-	kind, code, message           *string
-	version                       *int32
-	since                         *time.Time
-	builds                        []string
-	due                           *bool
-}
-
-func (r *sessionRow) targets() []any {
-	return append([]any{&r.seq, &r.eventID, &r.partition}, r.parked.targets()...)
-}
-
-func (r *parkedRow) targets() []any {
-	return []any{&r.partition, &r.fromOffset, &r.offset, &r.seq, &r.kind, &r.version, &r.code, &r.message, &r.since, &r.held, &r.builds, &r.due}
-}
-
-func (r *sessionRow) session(id string) sinks.Session {
-	var s sinks.Session
-	if r.seq != nil {
-		s.Watermark = sinks.Watermark{Seq: *r.seq, EventID: *r.eventID, Partition: *r.partition}
-	}
-	if r.parked.code != nil {
-		p := r.parked.parked(id)
-		s.Parked = &p
-	}
-	return s
-}
-
-func (r *parkedRow) parked(id string) sinks.Parked {
-	return sinks.Parked{
-		SessionID: id, Partition: *r.partition, FromOffset: *r.fromOffset, Offset: *r.offset, Seq: *r.seq, Type: event.Type(*r.kind),
-		PayloadVersion: int(*r.version), Code: event.Code(*r.code), Message: *r.message, Since: r.since.UTC(), Held: *r.held,
-		Builds: r.builds, Due: *r.due,
-	}
 }

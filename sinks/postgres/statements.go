@@ -30,11 +30,19 @@ type Statements struct {
 	refused *sinks.RefusedError
 }
 
-// reset makes ready for another batch and keeps the memory of the last.
+// reset makes ready for another batch. It keeps the memory of the last, but nothing that others gave.
 func (s *Statements) reset() {
-	s.batch = &pgconn.Batch{}
-	s.taken = 0
-	s.refused = nil
+	clear(s.sorted)
+	*s = Statements{batch: &pgconn.Batch{}, columns: s.columns, sorted: s.sorted[:0]}
+}
+
+// size is how many bytes it holds on to.
+func (s *Statements) size() int {
+	n := 0
+	for _, c := range s.columns {
+		n += cap(c.buf)
+	}
+	return n
 }
 
 // Texts is an empty column of text[].
