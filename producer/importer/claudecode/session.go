@@ -35,11 +35,11 @@ type node struct {
 // know remembers a line's place, and what a compaction's boundary says.
 func (s *session) know(l line) error {
 	if l.uuid != "" {
-		shown := l.skipReason() == "" && l.kind != "attachment"
-		if earlier, ok := s.parents[l.uuid]; ok && shown {
+		taken := l.skipReason() == ""
+		if earlier, ok := s.parents[l.uuid]; ok && taken {
 			return fmt.Errorf("its uuid is that of line %d", earlier.line)
 		}
-		s.parents[l.uuid] = node{l.number, l.parent, shown}
+		s.parents[l.uuid] = node{l.number, l.parent, taken && l.kind != "attachment"}
 	}
 	if l.kind != "system" {
 		return nil

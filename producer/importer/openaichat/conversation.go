@@ -36,7 +36,8 @@ func (c *conversation) enter(source jsontext.Value, actor string, payloads ...ev
 	return nil
 }
 
-// offer adds the tools that the session's model was offered, if the file says.
+// offer adds the tools that the session's model was offered, if the file says. Where the file says more of a tool than an event
+// can, such as strict, the whole is kept beside it.
 func (c *conversation) offer(tools located) error {
 	if tools.value == nil || tools.value.Kind() == 'n' {
 		return nil
@@ -45,42 +46,49 @@ func (c *conversation) offer(tools located) error {
 	if err != nil {
 		return err
 	}
-	offered := event.ToolsOffered{}
+	offered, all := event.ToolsOffered{}, true
 	for i, v := range elements {
-		tool, err := toolDefinition(v)
+		tool, whole, err := toolDefinition(v)
 		if err != nil {
 			return fmt.Errorf("tool %d: %w", i, err)
 		}
 		offered.Tools = append(offered.Tools, tool)
+		all = all && whole
 	}
 	text := tools.value.Clone()
 	if err := text.Canonicalize(); err != nil {
 		return strict.Reason(err)
 	}
 	offered.Digest = hexDigest(text)
-	return c.enter(tools.value, "", offered)
+	payloads := []event.Payload{offered}
+	if !all {
+		payloads = append(payloads, event.NoteRecorded{Name: "openai_chat.tools", Data: string(tools.value)})
+	}
+	return c.enter(tools.value, "", payloads...)
 }
 
-// toolDefinition reads {"type": "function", "function": {"name", "description"?, "parameters"?}}. A tool without parameters
-// takes none, which in JSON Schema is {}.
-func toolDefinition(v jsontext.Value) (event.ToolDefinition, error) {
-	f, _, err := function(v)
+// toolDefinition reads {"type": "function", "function": {"name", "description"?, "parameters"?}}, and says whether that is the
+// whole of it. A tool without parameters takes none, which in JSON Schema is {}.
+func toolDefinition(v jsontext.Value) (event.ToolDefinition, bool, error) {
+	f, outer, err := function(v)
 	if err != nil {
-		return event.ToolDefinition{}, err
+		return event.ToolDefinition{}, false, err
 	}
 	name, err := f.NeedString("name")
 	if err != nil {
-		return event.ToolDefinition{}, err
+		return event.ToolDefinition{}, false, err
 	}
 	description, ok, err := f.TakeString("description")
 	if err != nil {
-		return event.ToolDefinition{}, err
+		return event.ToolDefinition{}, false, err
 	}
 	tool := event.ToolDefinition{Name: name, Description: event.Opt[string]{Value: description, OK: ok}, Parameters: "{}"}
 	if parameters, ok := f.Take("parameters"); ok {
 		tool.Parameters = string(parameters)
 	}
-	return tool, nil
+	_, moreInside := f.Rest()
+	_, moreOutside := outer.Rest()
+	return tool, !moreInside && !moreOutside, nil
 }
 
 // function reads {"type": "function", "function": {…}}, and returns both objects.
