@@ -225,6 +225,14 @@ func plain(parts []event.Part) (string, bool) {
 	return text.Text, ok && len(parts) == 1
 }
 
+// arguments are what the model wrote; where it wrote nothing, they are the empty object that it meant.
+func arguments(call ToolCall) string {
+	if strings.TrimSpace(call.Arguments) == "" {
+		return "{}"
+	}
+	return call.Arguments
+}
+
 // spoken is the text of what a model said, without empty pieces; nil where it said nothing.
 func spoken(item Assistant, provider string) ([]string, error) {
 	var texts []string

@@ -169,12 +169,9 @@ func anthropicCall(item ToolCall, id string) ([]byte, error) {
 	if item.Name == "" {
 		return nil, cannot(item, anthropic, fmt.Sprintf("the call %q has no name", item.CallID))
 	}
-	input := []byte("{}")
-	if strings.TrimSpace(item.Arguments) != "" {
-		var ok bool
-		if input, ok = appendObject(nil, item.Arguments); !ok {
-			return nil, cannot(item, anthropic, fmt.Sprintf("the arguments of the call %q are not a JSON object", item.CallID))
-		}
+	input, ok := appendObject(nil, arguments(item))
+	if !ok {
+		return nil, cannot(item, anthropic, fmt.Sprintf("the arguments of the call %q are not a JSON object", item.CallID))
 	}
 	return object(field{"type", str("tool_use")}, field{"id", str(id)}, field{"name", str(item.Name)}, field{"input", input}), nil
 }

@@ -120,7 +120,7 @@ func chatResponse(c Conversation, s step, ids []string) ([]byte, error) {
 				return nil, cannot(item, openAIChat, fmt.Sprintf("the call %q has no name", item.CallID))
 			}
 			calls = append(calls, object(field{"id", str(ids[n])}, field{"type", str("function")},
-				field{"function", object(field{"name", str(item.Name)}, field{"arguments", str(item.Arguments)})}))
+				field{"function", object(field{"name", str(item.Name)}, field{"arguments", str(arguments(item))})}))
 		}
 	}
 	content, made := []byte("null"), []byte(nil)

@@ -115,7 +115,7 @@ func responsesResponse(c Conversation, s step, ids []string) ([][]byte, error) {
 				return nil, cannot(item, openAIResponses, fmt.Sprintf("the call %q has no name", item.CallID))
 			}
 			blocks = append(blocks, block{json: object(field{"type", str("function_call")}, field{"call_id", str(ids[n])},
-				field{"name", str(item.Name)}, field{"arguments", str(item.Arguments)})})
+				field{"name", str(item.Name)}, field{"arguments", str(arguments(item))})})
 		case Provider:
 			if item.Provider != openAI {
 				continue
