@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/tooltape/tooltape/sinks/postgres"
 	"github.com/tooltape/tooltape/sinks/sinktest"
 )
+
+func TestMain(m *testing.M) { os.Exit(sinktest.Main(m)) }
 
 func TestSink(t *testing.T) {
 	sinktest.Run(t, func(t *testing.T) sinktest.Store {

@@ -3,14 +3,17 @@ package sinktest
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tooltape/tooltape/deploy/local"
 	"github.com/tooltape/tooltape/sinks/postgres"
 )
 
@@ -55,13 +58,50 @@ func Connect(t testing.TB, address string) *pgxpool.Pool {
 	return pool
 }
 
+// Main runs a package's tests, and then stops the PostgreSQL that they started, if they did. A package that asks for a Database needs
+//
+//	func TestMain(m *testing.M) { os.Exit(sinktest.Main(m)) }
+func Main(m *testing.M) int {
+	started.inMain = true
+	code := m.Run()
+	started.Lock()
+	defer started.Unlock()
+	if started.server != nil {
+		if err := started.server.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	return code
+}
+
+// started is the PostgreSQL of this process, one for all its tests.
+var started struct {
+	sync.Mutex
+	inMain bool
+	server *local.Postgres
+}
+
+// server is the URL of the PostgreSQL that the environment names, else of one that is started now.
 func server(t testing.TB) string {
 	t.Helper()
-	address := os.Getenv(ServerVariable)
-	if address == "" {
-		t.Skipf("set %s to run this test", ServerVariable)
+	if address := os.Getenv(ServerVariable); address != "" {
+		return address
 	}
-	return address
+	started.Lock()
+	defer started.Unlock()
+	if !started.inMain {
+		t.Fatalf("set %s, or add to the package: func TestMain(m *testing.M) { os.Exit(sinktest.Main(m)) }", ServerVariable)
+	}
+	if started.server == nil {
+		// The server outlives the test that happens to start it.
+		s, err := local.StartPostgres(context.WithoutCancel(t.Context()), local.PostgresOptions{NoSync: true, Log: os.Stderr})
+		if err != nil {
+			t.Fatal(err)
+		}
+		started.server = s
+	}
+	return started.server.URL
 }
 
 // execute runs a statement on a connection of its own: a database cannot be made or dropped in a transaction. The test's context is
