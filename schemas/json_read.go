@@ -38,6 +38,9 @@ func ParseJSON(line []byte) (Stored, error) {
 	if _, s.StatedVersion = values["payload_version"]; !s.StatedVersion {
 		s.PayloadVersion = max(Latest(s.Type), 1)
 	}
+	if s.Type == "" {
+		return s, located(missing(field{name: "type"}))
+	}
 	schema, err := lookup(s.Type, s.PayloadVersion)
 	if err != nil {
 		return s, err
@@ -114,11 +117,15 @@ func syntaxError(err error) *event.Error {
 	return within(path, badValue(message))
 }
 
-// pathOf writes a pointer as the path of a field, as far as it is one: a key that no field could have is content.
+// pathOf writes a pointer as the path of a field, as far as it is one: a key that no field could have is content, and nothing
+// lies as deep as some lines go.
 func pathOf(pointer jsontext.Pointer) string {
+	const longest = 100
 	path := ""
 	for token := range pointer.Tokens() {
 		switch _, err := strconv.Atoi(token); {
+		case len(path) > longest:
+			return path
 		case err == nil:
 			path += "[" + token + "]"
 		case isName(token):

@@ -54,6 +54,14 @@ func (n *node) nullable() *node {
 	return nil
 }
 
+// takesBytes says whether every value takes at least one byte.
+func (n *node) takesBytes() bool {
+	if n.kind == recordKind {
+		return slices.ContainsFunc(n.fields, func(f field) bool { return f.node.takesBytes() })
+	}
+	return n.kind != nullKind
+}
+
 // short is a record's name without its namespace.
 func (n *node) short() string { return afterDot(n.name) }
 
@@ -163,7 +171,7 @@ func (p treeParser) array(schema map[string]any, namespace string) (*node, error
 	if err != nil {
 		return nil, err
 	}
-	if items.kind == nullKind || items.kind == recordKind && len(items.fields) == 0 {
+	if !items.takesBytes() {
 		return nil, fmt.Errorf("array items must take bytes: else a few bytes claim any number of them")
 	}
 	return &node{kind: arrayKind, name: "array", items: items}, nil
