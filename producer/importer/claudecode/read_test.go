@@ -256,6 +256,27 @@ func TestReadRealSession(t *testing.T) {
 	checkGrowing(t, text, 83)
 }
 
+// A value that never ends is refused before it fills the memory.
+func TestReadBounds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it reads 64 MiB")
+	}
+	_, err := Read(io.MultiReader(strings.NewReader(`{"type":"user","uuid":"`), endless{}), "f.json", Options{})
+	if err == nil || !strings.Contains(err.Error(), "line 1: the line is longer than 64 MiB") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// endless is text without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add(greenhouse(f))
 	f.Add([]byte(call + fmt.Sprintf(result, "", "")))

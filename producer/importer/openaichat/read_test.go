@@ -2,6 +2,7 @@ package openaichat
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -228,6 +229,27 @@ func TestReadTauBench(t *testing.T) {
 	if id := source.Sessions[199].ID; id != "gpt-4o-airline-199" {
 		t.Errorf("the last session is called %s", id)
 	}
+}
+
+// A value that never ends is refused before it fills the memory.
+func TestReadBounds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it reads 64 MiB")
+	}
+	_, err := Read(io.MultiReader(strings.NewReader(`[{"role":"user","content":"`), endless{}), "f.json", Options{})
+	if err == nil || !strings.Contains(err.Error(), "a value is longer than 64 MiB") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// endless is text without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
 }
 
 func FuzzRead(f *testing.F) {
