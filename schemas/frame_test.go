@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -104,6 +106,35 @@ func TestEveryFrozenSchemaHasAHeadInBothFramings(t *testing.T) {
 			if got, _, err := d.open(t.Context(), value); err != nil || got != want {
 				t.Errorf("%s: got %v, %v", name, got, err)
 			}
+		}
+	}
+}
+
+func TestEveryFixtureIsAnEventThatReadersTake(t *testing.T) {
+	fixtures, err := filepath.Glob("testdata/fixtures/*.json")
+	if err != nil || len(fixtures) < len(Types()) {
+		t.Fatal(fixtures, err)
+	}
+	d, encoder := NewDecoder(nil), NewEncoder()
+	for _, name := range fixtures {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fixture struct{ Event json.RawMessage }
+		if err := json.Unmarshal(text, &fixture); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		stored, err := ParseJSON(fixture.Event)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		value, err := encoder.Encode(nil, stored)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := d.Decode(t.Context(), value); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
