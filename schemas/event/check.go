@@ -12,7 +12,8 @@ import (
 
 // Limits of what an event may hold (docs/CONTRACT.md). Texts have none of their own: the size of the record bounds them.
 const (
-	// MaxID bounds, in bytes, every id and every name but a session's id. A key of three of them fits a PostgreSQL index.
+	// MaxID bounds, in bytes, every id and every name but a session's id. A session's id and two of them fit one entry of a
+	// PostgreSQL index, which has 2,704 bytes.
 	MaxID = 1024
 	// MaxPartitionKey bounds the partition key in bytes.
 	MaxPartitionKey = 1024
