@@ -18,8 +18,13 @@ import (
 func TestMain(m *testing.M) { os.Exit(sinktest.Main(m)) }
 
 func TestSink(t *testing.T) {
+	// One database, emptied before each case: making one takes longer than all cases.
+	pool := sinktest.Connect(t, sinktest.Database(t, history.View()))
 	sinktest.Run(t, func(t *testing.T) sinktest.Store {
-		pool := sinktest.Connect(t, sinktest.Database(t, history.View()))
+		if _, err := pool.Exec(t.Context(), `TRUNCATE tooltape.position, tooltape.watermark, tooltape.parked, tooltape.set_aside,
+			tooltape.history_item`); err != nil {
+			t.Fatal(err)
+		}
 		return sinktest.Store{
 			Sink:     postgres.New(pool, history.View()),
 			Rows:     func(t testing.TB, id string) []sinktest.Row { return rows(t, pool, id) },
