@@ -203,7 +203,7 @@ func lint(t *testing.T, root string) map[string]string {
 	t.Helper()
 	program, err := exec.Command("go", "tool", "-n", "golangci-lint").Output()
 	must(t, err)
-	cmd := exec.Command(strings.TrimSpace(string(program)), "run", "--enable-only", "depguard,forbidigo,godox,nolintlint,revive",
+	cmd := exec.Command(strings.TrimSpace(string(program)), "run", "--allow-parallel-runners", "--enable-only", "depguard,forbidigo,godox,nolintlint,revive",
 		"--output.text.path", "stdout", "--output.text.print-issued-lines=false", "--output.text.colors=false",
 		"--show-stats=false", "./...")
 	cmd.Dir = root
