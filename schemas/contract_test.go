@@ -113,7 +113,7 @@ func newTable(heads ...string) *table {
 	return t
 }
 
-func (t *table) row(cells ...string) { fmt.Fprintf(t, "| %s |\n", strings.Join(cells, " | ")) }
+func (t *table) row(cells ...string) { t.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 
 func code(s string) string { return "`" + s + "`" }
 
@@ -195,9 +195,10 @@ func addNested(out *table, path string, schema any) {
 			}
 		}
 	case map[string]any:
-		if s["type"] == "array" {
+		switch s["type"] {
+		case "array":
 			addNested(out, path+"[]", s["items"])
-		} else if s["type"] == "record" {
+		case "record":
 			addFields(out, path+".", s)
 		}
 	}

@@ -178,11 +178,11 @@ func makeEnvironment(t *testing.T, home string) error {
 	if err := os.MkdirAll(filepath.Dir(home), 0o755); err != nil {
 		return err
 	}
-	fresh, err := os.MkdirTemp(filepath.Dir(home), "new-")
+	fresh, err := os.MkdirTemp(filepath.Dir(home), "new-") //nolint:usetesting // what is renamed must lie on the same file system
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(fresh)
+	t.Cleanup(func() { _ = os.RemoveAll(fresh) })
 	for _, command := range [][]string{
 		{"python3", "-m", "venv", fresh},
 		{filepath.Join(fresh, "bin", "python"), "-m", "pip", "install", "--quiet", "fastavro==" + fastavroVersion},

@@ -173,7 +173,7 @@ func TestOnlyTheRegistrysOwnAnswerMakesAnIDUnknown(t *testing.T) {
 func answer(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
-		fmt.Fprint(w, body)
+		_, _ = fmt.Fprint(w, body)
 	}
 }
 
