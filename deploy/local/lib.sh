@@ -64,10 +64,11 @@ port() {
 # java_version PROGRAM: 17, 21, ...
 java_version() { "$1" -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p'; }
 
-# find_java: the newest Java of $JAVA_HOME, the PATH and where Debian puts them; 17 at least
+# find_java: $JAVA_HOME's, else the newest of the PATH's and those where Debian puts them; 17 at least
 find_java() {
   local java version best='' newest=16
-  for java in "${JAVA_HOME:-}/bin/java" "$(command -v java)" /usr/lib/jvm/*/bin/java; do
+  if [[ -n ${JAVA_HOME:-} ]]; then printf '%s\n' "$JAVA_HOME/bin/java"; return; fi
+  for java in "$(command -v java)" /usr/lib/jvm/*/bin/java; do
     [[ -x $java ]] || continue
     version=$(java_version "$java")
     if ((version > newest)); then best=$java newest=$version; fi

@@ -96,7 +96,7 @@ func kill(t *testing.T, cmd *exec.Cmd) {
 // openDir is a directory that every user can enter, unlike testing's own.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "tooltape-local-test-")
+	dir, err := os.MkdirTemp("", "tooltape-local-test-") //nolint:usetesting // t.TempDir makes one below a closed one
 	must(t, err)
 	must(t, os.Chmod(dir, 0o755))
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })

@@ -121,7 +121,7 @@ func (p *Postgres) Done() <-chan struct{} { return p.ended }
 func (p *Postgres) data() string { return filepath.Join(p.Dir, "postgres") }
 
 func (p *Postgres) logf(format string, args ...any) {
-	_, _ = fmt.Fprintf(p.options.Log, format+"\n", args...)
+	fmt.Fprintf(p.options.Log, format+"\n", args...)
 }
 
 // claimDir settles where the data is and who runs the server, and locks the directory.

@@ -116,7 +116,7 @@ func download(ctx context.Context, major int, version embeddedpostgres.PostgresV
 	if _, err := os.Stat(home); err == nil {
 		return found, nil
 	}
-	_, _ = fmt.Fprintf(log, "PostgreSQL is not installed; downloading version %s, once, to %s\n", version, home)
+	fmt.Fprintf(log, "PostgreSQL is not installed; downloading version %s, once, to %s\n", version, home)
 	unpacked, err := fetch(ctx, cache, version)
 	if err != nil {
 		return programs{}, fmt.Errorf("PostgreSQL is neither installed nor to be downloaded (%w): install it (on Debian: "+
