@@ -71,6 +71,27 @@ func TestAnotherImplementationTakesEverySchema(t *testing.T) {
 	}
 }
 
+func TestTheFrozenListSaysWhatAReleaseLacks(t *testing.T) {
+	v1, v2 := upcastStep{event.SessionCreatedType, 1}, fmt.Sprintf("session.created 2 x %016x\n", 2)
+	step := upcasters[v1]
+	delete(upcasters, v1)
+	_, noStep := load(fmt.Sprintf("session.created 1 x %016x\n%s", 1, v2))
+	upcasters[v1] = step
+	_, outOfTurn := load(v2)
+	_, noFile := load("run.failed 2 x 02\n")
+	_, words := load("run.failed 1 x\n")
+	for says, err := range map[string]error{
+		"upcast.go: no step takes session.created from version 1 to 2": noStep,
+		"version 2 of session.created is out of turn":                  outOfTurn,
+		"run.failed/v2.avsc": noFile,
+		"four words":         words,
+	} {
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, and it should say: %s", err, says)
+		}
+	}
+}
+
 func allReleased() func(yield func(*schema) bool) {
 	return func(yield func(*schema) bool) {
 		for _, name := range Types() {

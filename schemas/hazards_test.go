@@ -202,8 +202,11 @@ func TestTheEnvelopeOfAnUnknownEventIsUnderstood(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) || string(rest) != "whatever follows" {
 		t.Errorf("got %+v, %q, %v", got, rest, err)
 	}
-	_, err = DecodeRecord(want.Type, want.PayloadVersion, nil)
+	stored, err := DecodeRecord(want.Type, want.PayloadVersion, appendEnvelope(nil, want))
 	wantError(t, "an unknown type", err, event.UnknownType, "type")
+	if !reflect.DeepEqual(stored.Envelope, want) {
+		t.Errorf("beside the error stands %+v", stored.Envelope)
+	}
 }
 
 // The walk relies on it: what it has let through never asks goavro for more than this.

@@ -34,7 +34,7 @@ func ParseJSON(line []byte) (Stored, error) {
 		return Stored{}, located(err)
 	}
 	var s Stored
-	envelopeFields(record{&mapping{}, values}, &s.Envelope)
+	envelopeFields(record{reading, values}, &s.Envelope)
 	if _, s.StatedVersion = values["payload_version"]; !s.StatedVersion {
 		s.PayloadVersion = max(Latest(s.Type), 1)
 	}

@@ -26,6 +26,9 @@ type mapping struct {
 	err       *event.Error
 }
 
+// reading is the mapping that reads. It keeps nothing, and so there is one of it.
+var reading = &mapping{}
+
 func (m *mapping) fail(code event.Code, field, message string) {
 	if m.err == nil {
 		m.err = &event.Error{Code: code, Field: field, Message: message}
@@ -55,7 +58,7 @@ func mapped[P event.Payload](f func(record, *P)) payloadMapping {
 		eventType: zero.Type(),
 		read: func(values map[string]any) event.Payload {
 			var p P
-			f(record{&mapping{namespace: namespace}, values}, &p)
+			f(record{reading, values}, &p)
 			return p
 		},
 		write: func(payload event.Payload) (map[string]any, *event.Error) {

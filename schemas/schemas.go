@@ -30,7 +30,7 @@ var frozen string
 
 var (
 	envelopeTree = must(parseTree(avsc("envelope.avsc")))
-	released     = load()
+	released     = must(load(frozen))
 )
 
 // eventType is one type of event with all its released versions, version 1 first.
@@ -94,32 +94,37 @@ func lookup(t event.Type, version int) (*schema, *event.Error) {
 	return known.versions[version-1], nil
 }
 
-// load reads the schemas that the frozen list names; a .avsc file that it does not name is not released, and is not read. What
-// is embedded was tested, so that any error here is one of the build.
-func load() map[event.Type]*eventType {
+// load reads the schemas that the frozen list names; a .avsc file that it does not name is not released, and is not read.
+func load(frozen string) (map[event.Type]*eventType, error) {
 	goavro.MaxBlockCount = MaxItems
 	types := map[event.Type]*eventType{}
 	for _, m := range payloadMappings {
 		types[m.eventType] = &eventType{mapping: m}
 	}
 	for line := range strings.Lines(frozen) {
-		s := must(parseFrozen(line))
+		s, err := parseFrozen(line)
+		if err != nil {
+			return nil, fmt.Errorf("frozen.txt: %w", err)
+		}
 		known := types[s.eventType]
-		if known == nil || s.version != len(known.versions)+1 {
-			panic(fmt.Sprintf("schemas: frozen.txt: version %d of %s is out of turn", s.version, s.eventType))
+		if known == nil {
+			return nil, fmt.Errorf("payloads.go: no function maps the payload of %s", s.eventType)
+		}
+		if s.version != len(known.versions)+1 {
+			return nil, fmt.Errorf("frozen.txt: version %d of %s is out of turn", s.version, s.eventType)
 		}
 		if _, ok := upcasters[upcastStep{s.eventType, s.version - 1}]; !ok && s.version > 1 {
-			panic(fmt.Sprintf("schemas: upcast.go: no step takes %s from version %d to %d", s.eventType, s.version-1, s.version))
+			return nil, fmt.Errorf("upcast.go: no step takes %s from version %d to %d", s.eventType, s.version-1, s.version)
 		}
 		known.versions = append(known.versions, s)
 	}
-	return types
+	return types, nil
 }
 
 func parseFrozen(line string) (*schema, error) {
 	words := strings.Fields(line)
 	if len(words) != 4 {
-		return nil, fmt.Errorf("frozen.txt: a line has four words: type, version, sha256, fingerprint")
+		return nil, fmt.Errorf("a line has four words: type, version, sha256, fingerprint")
 	}
 	version, err := strconv.Atoi(words[1])
 	if err != nil {
@@ -138,7 +143,11 @@ func parseFrozen(line string) (*schema, error) {
 }
 
 func newSchema(t event.Type, version int) (*schema, error) {
-	text := avsc(fmt.Sprintf("%s/v%d.avsc", t, version))
+	bytes, err := files.ReadFile(fmt.Sprintf("%s/v%d.avsc", t, version))
+	if err != nil {
+		return nil, err
+	}
+	text := string(bytes)
 	payload, err := parseTree(text)
 	if err != nil {
 		return nil, err

@@ -68,19 +68,19 @@ func errNoPayload() *event.Error {
 	return &event.Error{Code: event.BadPayload, Field: "payload", Message: "is missing"}
 }
 
-// DecodeRecord reads an unframed record that its framing says is of that type and version. Where only the payload is at
-// fault, the envelope is there beside the error.
+// DecodeRecord reads an unframed record that its framing says is of that type and version. Beside an error stands the
+// envelope, wherever it could be read.
 func DecodeRecord(t event.Type, version int, record []byte) (Stored, error) {
-	schema, err := lookup(t, version)
-	if err != nil {
-		return Stored{}, err
-	}
+	schema, unknown := lookup(t, version)
 	w := walker{buf: record}
 	env, err := w.envelope()
-	if err != nil {
-		return Stored{}, err
-	}
 	s := Stored{Envelope: env, StatedVersion: true}
+	switch {
+	case unknown != nil:
+		return s, unknown
+	case err != nil:
+		return s, err
+	}
 	if err := schema.agrees(env); err != nil {
 		return s, err
 	}
@@ -129,8 +129,8 @@ func (w *walker) payload(tree *node) *event.Error {
 	return nil
 }
 
-// DecodeEvent reads an unframed record that its framing says is of that type and version, as the event of today. Where only
-// the payload is at fault, the envelope is there beside the error.
+// DecodeEvent reads an unframed record that its framing says is of that type and version, as the event of today, and checks it
+// (event.Check). Beside an error stands the envelope, wherever it could be read.
 func DecodeEvent(t event.Type, version int, record []byte) (event.Event, error) {
 	s, err := DecodeRecord(t, version, record)
 	if err != nil {
@@ -152,7 +152,7 @@ func (s Stored) Upcast() (Stored, error) {
 	return s, nil
 }
 
-// Event is the event of today.
+// Event is the event of today, checked (event.Check). Beside an error stands the envelope alone.
 func (s Stored) Event() (event.Event, error) {
 	e := event.Event{Envelope: s.Envelope}
 	s, err := s.Upcast()
@@ -160,7 +160,10 @@ func (s Stored) Event() (event.Event, error) {
 		return e, err
 	}
 	e.Payload = released[s.schema.eventType].mapping.read(s.payload)
-	return e, event.Check(e)
+	if err := event.Check(e); err != nil {
+		return event.Event{Envelope: s.Envelope}, err
+	}
+	return e, nil
 }
 
 // AppendBinary appends the record's Avro bytes, without framing. What the reader would refuse is refused here.

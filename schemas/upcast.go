@@ -21,7 +21,7 @@ type upcastStep struct {
 	from      int
 }
 
-// upcast takes a payload from a version to a later one. Load made sure that no step is missing.
+// upcast takes a payload from a version to a later one. No step is missing: load made sure of that.
 func upcast(payload map[string]any, t event.Type, from, to int) map[string]any {
 	for ; from < to; from++ {
 		payload = maps.Clone(payload)
