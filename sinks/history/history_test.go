@@ -33,6 +33,20 @@ func TestSink(t *testing.T) {
 	})
 }
 
+func TestItemsAreCompressedWithLZ4WhereTheServerHasIt(t *testing.T) {
+	pool := sinktest.Connect(t, sinktest.Database(t, history.View()))
+	var has, uses bool
+	if err := pool.QueryRow(t.Context(), `
+		SELECT (SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'),
+			(SELECT attcompression = 'l' FROM pg_attribute WHERE attrelid = 'tooltape.history_item'::regclass AND attname = 'item')`).
+		Scan(&has, &uses); err != nil {
+		t.Fatal(err)
+	}
+	if has != uses {
+		t.Errorf("the server has lz4: %v; items use it: %v", has, uses)
+	}
+}
+
 func rows(t testing.TB, pool *pgxpool.Pool, sessionID string) []sinktest.Row {
 	t.Helper()
 	found, err := pool.Query(t.Context(), `

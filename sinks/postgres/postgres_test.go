@@ -70,7 +70,8 @@ func TestWhatTheDatabaseRefusesIsRefusedAndChangesNothing(t *testing.T) {
 	const secret = "classified"
 	for name, c := range map[string]struct{ table, insert string }{
 		"a check":            {noteTable, insertNote},
-		"a number too large": {noteTable, `INSERT INTO tooltape.note (seq, session_id) SELECT (s*s)::integer, i FROM unnest($1::bigint[], $2::text[]) AS t (s, i)`},
+		"a number too large": {noteTable,
+			`INSERT INTO tooltape.note (seq, session_id) SELECT (s*s)::integer, i FROM unnest($1::bigint[], $2::text[]) AS t (s, i)`},
 		"a value that reads as nothing": {noteTable,
 			`INSERT INTO tooltape.note (seq, session_id) SELECT i::bigint, i FROM unnest($1::bigint[], $2::text[]) AS t (s, i)`},
 		"a row twice": {noteTable,
@@ -128,7 +129,8 @@ func TestAServerThatGoesAwayInAWrite(t *testing.T) {
 		_, err := sink.Write(t.Context(), b)
 		written <- err
 	}()
-	await(t, pool, `SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`)
+	await(t, pool, `SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity
+		WHERE wait_event_type = 'Lock' AND datname = current_database()`)
 	err = <-written
 	if err == nil || errors.As(err, new(*sinks.RefusedError)) || errors.Is(err, sinks.ErrFenced) || errors.Is(err, sinks.ErrStale) {
 		t.Errorf("got %v", err)
@@ -299,7 +301,8 @@ func TestColumns(t *testing.T) {
 	if _, err := sink.Write(t.Context(), sinks.Batch{At: p, Events: []sinks.Projected{noted("s", 1)}}); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := pool.Query(t.Context(), `SELECT a, b, c, d, e::text, extract(epoch FROM f)::text, g::text, h, i FROM tooltape.everything ORDER BY a`)
+	rows, err := pool.Query(t.Context(), `
+		SELECT a, b, c, d, e::text, extract(epoch FROM f)::text, g::text, h, i FROM tooltape.everything ORDER BY a`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,11 +87,16 @@ func (s *Statements) column(oid uint32) *Column {
 	return c
 }
 
+// maxStatement is well below the gigabyte at which the server breaks off the connection, again and again. The largest event is far
+// smaller, so halving the batch always helps.
+const maxStatement = 256 << 20
+
 // Add adds a statement. Its parameters are columns, or a string, an int, an int32 or an int64; all columns of a statement are as
 // long. Put the largest column last: what comes before it is then copied only once.
 func (s *Statements) Add(sql string, parameters ...any) {
 	values := make([][]byte, len(parameters))
 	formats := make([]int16, len(parameters))
+	bytes := 0
 	for i, p := range parameters {
 		switch p := p.(type) {
 		case *Column:
@@ -107,6 +112,11 @@ func (s *Statements) Add(sql string, parameters ...any) {
 		default:
 			panic(fmt.Sprintf("postgres: a statement cannot have a parameter of type %T", p))
 		}
+		bytes += len(values[i])
+	}
+	if bytes > maxStatement {
+		s.refuse("the batch is larger than a statement may be")
+		return
 	}
 	s.batch.ExecParams(sql, values, nil, formats, nil)
 }

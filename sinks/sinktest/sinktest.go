@@ -336,7 +336,8 @@ func replaced(text string) string {
 }
 
 func anyID(s *subject) {
-	ids := []string{"a", "A", "ä", "a/b%2F", "'; DROP TABLE tooltape.position; --", `{"a","b"}`, `\`, "NULL", " ", "👩‍👩‍👧", strings.Repeat("x", 200)}
+	ids := []string{"a", "A", "ä", "a/b%2F", "'; DROP TABLE tooltape.position; --", `{"a","b"}`, `\`, "NULL", " ", "👩‍👩‍👧",
+		strings.Repeat("x", event.MaxSessionID)}
 	at := s.acquire(0)
 	var events []sinks.Projected
 	var waiting []sinks.Parked
