@@ -35,12 +35,13 @@ lint: ## everything that the machine can judge, and whether it still judges so
 	$(LINT) run --allow-parallel-runners ./...
 	go test -C tools ./...
 	if command -v shellcheck >/dev/null; then shellcheck -x deploy/local/{up,down,kill,lib.sh} .ci/run; fi
+	test -z "$$(gofmt -l tools)"
 
-vulnerabilities: ## what is known to be wrong with our dependencies (asks Go's database of them)
+vulns: ## what is known to be wrong with our dependencies (asks Go's database of them)
 	go tool -modfile=tools/go.mod govulncheck ./...
 
-bench: ## how long a history of a million events takes to build
+bench: ## how fast events become a history
 	go run ./loadtest history
 
-.PHONY: help dev build test test-kafka lint vulnerabilities bench
+.PHONY: help dev build test test-kafka lint vulns bench
 .ONESHELL:
