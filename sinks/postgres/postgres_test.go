@@ -69,7 +69,7 @@ func count(t *testing.T, pool *pgxpool.Pool, what string) (n int) {
 func TestWhatTheDatabaseRefusesIsRefusedAndChangesNothing(t *testing.T) {
 	const secret = "classified"
 	for name, c := range map[string]struct{ table, insert string }{
-		"a check":            {noteTable, insertNote},
+		"a check": {noteTable, insertNote},
 		"a number too large": {noteTable,
 			`INSERT INTO tooltape.note (seq, session_id) SELECT (s*s)::integer, i FROM unnest($1::bigint[], $2::text[]) AS t (s, i)`},
 		"a value that reads as nothing": {noteTable,
