@@ -111,7 +111,7 @@ type Batch struct {
 	// NextOffset becomes the position's; never below At's.
 	NextOffset int64
 	// Events stand in the order of the log; those of one session have consecutive seqs from its watermark on, so that after the
-	// batch each session's watermark is its last event.
+	// batch each session's watermark is its last event. Events may come again: a row that is there stays, a watermark never goes back.
 	Events []Projected
 	// Parked replaces the rows of these sessions, at most one each.
 	Parked []Parked
