@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -251,7 +252,7 @@ func member(t testing.TB, object, key string) []byte {
 // wantError demands an error about the event, with that code and field.
 func wantError(t testing.TB, about string, err error, code event.Code, field string) {
 	t.Helper()
-	e, ok := err.(*event.Error)
+	e, ok := errors.AsType[*event.Error](err)
 	if !ok || e.Code != code || e.Field != field {
 		t.Errorf("%s: got %v (%T), want %s: %s", about, err, err, code, field)
 	}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/linkedin/goavro/v2"
 
@@ -91,6 +92,7 @@ func TestTheWriterRefusesWhatTheReaderWould(t *testing.T) {
 		{"no number", event.VerdictRecorded{Score: event.Some(math.NaN())}, event.BadPayload, "payload.score"},
 		{"an int that is none", event.ModelRequestStarted{Round: 1 << 40}, event.BadPayload, "payload.round"},
 		{"no JSON text", event.NoteRecorded{Name: "n", Data: "{"}, event.BadPayload, "payload.data"},
+		{"a denial without its reason", event.ToolCallDenied{ToolResult: event.ToolResult{ResultItem: event.Recorded(event.ResultItem{})}}, event.BadPayload, "payload.reason_code"},
 		{"no part", event.SystemMessageCreated{Content: []event.Part{nil}}, event.BadPayload, "payload.content[0]"},
 		{"a part by its pointer", event.ToolCallFailed{ToolResult: event.ToolResult{ResultItem: event.Recorded(event.ResultItem{Content: []event.Part{&event.Text{}}})}}, event.BadPayload, "payload.result_item.content[0]"},
 		{"no response item", event.ModelResponseCompleted{Items: []event.ResponseItem{nil}}, event.BadPayload, "payload.items[0]"},
@@ -102,6 +104,29 @@ func TestTheWriterRefusesWhatTheReaderWould(t *testing.T) {
 			_, err = s.AppendBinary(nil)
 		}
 		wantError(t, c.about, err, c.code, c.field)
+	}
+}
+
+func TestAnEventIsStoredOnlyAsWhatItSaysItIs(t *testing.T) {
+	for _, c := range []struct {
+		about  string
+		change func(*event.Envelope)
+		code   event.Code
+		field  string
+	}{
+		{"another type", func(e *event.Envelope) { e.Type = event.RunCompletedType }, event.BadEnvelope, "type"},
+		{"an older version", func(e *event.Envelope) { e.PayloadVersion = 1 }, event.BadEnvelope, "payload_version"},
+		{"a newer version", func(e *event.Envelope) { e.PayloadVersion = 3 }, event.NewerVersion, ""},
+	} {
+		e := event.Event{Payload: event.SessionCreated{}}
+		c.change(&e.Envelope)
+		_, err := StoredOf(e)
+		wantError(t, c.about, err, c.code, c.field)
+
+		s := fixtureOf(t, "session.created.v2")
+		c.change(&s.Envelope)
+		_, err = s.AppendBinary(nil)
+		wantError(t, c.about+", set later", err, c.code, c.field)
 	}
 }
 
@@ -185,6 +210,8 @@ func TestAnEnvelopeThatBreaksItsRulesIsRefused(t *testing.T) {
 		{"another envelope version", func(e *event.Envelope) { e.EnvelopeVersion = 2 }, "envelope_version"},
 		{"bad UTF-8", func(e *event.Envelope) { e.SessionID = "\xff" }, "session_id"},
 		{"bad UTF-8 in an extension", func(e *event.Envelope) { e.Ext = []event.Ext{{Name: "a"}, {Name: "\xff"}} }, "ext[1].name"},
+		{"a time before year 1", func(e *event.Envelope) { e.OccurredAt = event.Some(time.UnixMicro(minMicros - 1)) }, "occurred_at"},
+		{"a time after year 9999", func(e *event.Envelope) { e.OccurredAt = event.Some(time.UnixMicro(maxMicros + 1)) }, "occurred_at"},
 		{"a payload version of 41 bits", func(e *event.Envelope) { e.PayloadVersion = 1 << 40 }, "payload_version"},
 		{"another type than its schema's", func(e *event.Envelope) { e.Type = event.RunFailedType }, "type"},
 		{"another version than its schema's", func(e *event.Envelope) { e.PayloadVersion = 2 }, "payload_version"},

@@ -95,7 +95,7 @@ func checkSyntax(line []byte) *event.Error {
 	if err := d.SkipValue(); err != nil {
 		return syntaxError(err)
 	}
-	if _, err := d.ReadToken(); err != io.EOF {
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
 		return badValue("the JSON object is followed by something else")
 	}
 	return nil
@@ -156,6 +156,13 @@ func newJSONReader(text []byte) *jsonReader {
 	return &jsonReader{text: text, d: jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true))}
 }
 
+// next is the next token. No error can come: the syntax was checked.
+func (r *jsonReader) next() jsontext.Token {
+	token, _ := r.d.ReadToken()
+	return token
+}
+
+// value reads one value.
 func (r *jsonReader) value(n *node) (any, *event.Error) {
 	switch n.kind {
 	case unionKind:
@@ -171,10 +178,7 @@ func (r *jsonReader) value(n *node) (any, *event.Error) {
 		}
 		return parseTimestamp(s)
 	}
-	raw, err := r.d.ReadValue()
-	if err != nil {
-		return nil, badValue("cannot be read")
-	}
+	raw, _ := r.d.ReadValue()
 	switch n.kind {
 	case rawKind:
 		return raw.Clone(), nil
@@ -195,15 +199,14 @@ func (r *jsonReader) record(n *node) (map[string]any, *event.Error) {
 	if r.d.PeekKind() != '{' {
 		return nil, badValue("must be an object")
 	}
-	r.d.ReadToken()
+	r.next()
 	values := make(map[string]any, len(n.fields))
 	for r.d.PeekKind() == '"' {
-		key, _ := r.d.ReadToken()
-		if err := r.member(n, key.String(), values); err != nil {
+		if err := r.member(n, r.next().String(), values); err != nil {
 			return nil, err
 		}
 	}
-	r.d.ReadToken()
+	r.next()
 	for _, f := range n.fields {
 		if _, ok := values[f.name]; ok || f.optional {
 			continue
@@ -269,7 +272,7 @@ func (r *jsonReader) union(n *node) (any, *event.Error) {
 			return nil, err
 		}
 	case r.d.PeekKind() == 'n':
-		r.d.ReadToken()
+		r.next()
 		return nil, nil
 	}
 	v, err := r.value(branch)
@@ -286,11 +289,10 @@ func (r *jsonReader) branch(n *node) (*node, *event.Error) {
 	}
 	key := jsonTags[n.branches[0].short()].key
 	ahead := newJSONReader(bytes.TrimLeft(r.text[r.d.InputOffset():], " \t\r\n,:"))
-	ahead.d.ReadToken()
+	ahead.next()
 	for ahead.d.PeekKind() == '"' {
-		name, _ := ahead.d.ReadToken()
-		if name.String() != key {
-			ahead.d.SkipValue()
+		if ahead.next().String() != key {
+			_ = ahead.d.SkipValue()
 			continue
 		}
 		value, err := ahead.str()
@@ -311,7 +313,7 @@ func (r *jsonReader) array(items *node) ([]any, *event.Error) {
 	if r.d.PeekKind() != '[' {
 		return nil, badValue("must be an array")
 	}
-	r.d.ReadToken()
+	r.next()
 	list := []any{}
 	for r.d.PeekKind() != ']' {
 		if r.items++; r.items > MaxItems {
@@ -326,7 +328,7 @@ func (r *jsonReader) array(items *node) ([]any, *event.Error) {
 		}
 		list = append(list, v)
 	}
-	r.d.ReadToken()
+	r.next()
 	return list, nil
 }
 
@@ -334,11 +336,7 @@ func (r *jsonReader) str() (string, *event.Error) {
 	if r.d.PeekKind() != '"' {
 		return "", badValue("must be a string")
 	}
-	token, err := r.d.ReadToken()
-	if err != nil {
-		return "", badValue("cannot be read")
-	}
-	return token.String(), nil
+	return r.next().String(), nil
 }
 
 // checkJSONText checks a string that was read for a field of JSON text; null passes.

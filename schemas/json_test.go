@@ -2,7 +2,9 @@ package schemas
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -167,6 +169,31 @@ func TestAnUnreadablePayloadLeavesTheEnvelope(t *testing.T) {
 	}
 }
 
+func TestWhatJSONCannotSayIsNotWritten(t *testing.T) {
+	for _, c := range []struct {
+		about   string
+		payload event.Payload
+		field   string
+	}{
+		{"bad UTF-8", event.SystemMessageCreated{Content: []event.Part{event.Text{}, event.Text{Text: "\xff"}}}, "payload.content[1].text"},
+		{"not a number", event.VerdictRecorded{Score: event.Some(math.NaN())}, "payload.score"},
+		{"an infinite number", event.ModelResponseCompleted{Usage: event.Some(event.Usage{CostUSD: event.Some(math.Inf(1))})}, "payload.usage.cost_usd"},
+	} {
+		s, err := StoredOf(event.Event{Payload: c.payload})
+		if err != nil {
+			t.Fatalf("%s: %v", c.about, err)
+		}
+		_, err = s.AppendJSON(nil)
+		wantError(t, c.about, err, event.BadPayload, c.field)
+	}
+	s, err := StoredOf(event.Event{Envelope: event.Envelope{SessionID: "\xff"}, Payload: event.RunFailed{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.AppendJSON(nil)
+	wantError(t, "bad UTF-8 in the envelope", err, event.BadEnvelope, "session_id")
+}
+
 // Other characters are escaped only where JSON demands it, so that a text reads as it was written.
 func TestTextIsNotEscapedWithoutNeed(t *testing.T) {
 	s, err := ParseJSON([]byte(strings.Replace(noteLine, `"name":"n"`, `"name":"<ü>&\u2028\u0000🦊"`, 1)))
@@ -271,7 +298,7 @@ func FuzzDecodeRecord(f *testing.F) {
 
 func mustBeEventError(t *testing.T, err error) {
 	t.Helper()
-	if e, ok := err.(*event.Error); !ok || e.Code == "" || e.Message == "" {
+	if e, ok := errors.AsType[*event.Error](err); !ok || e.Code == "" || e.Message == "" {
 		t.Fatalf("%v (%T) is not a fact about the event", err, err)
 	}
 }

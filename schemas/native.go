@@ -40,7 +40,7 @@ func nested[T any](r record, step string, values map[string]any, v *T, f func(re
 	failed := r.err != nil
 	f(record{r.mapping, values}, v)
 	if r.err != nil && !failed {
-		within(step, r.err)
+		r.err = within(step, r.err)
 	}
 }
 
