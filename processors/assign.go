@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -25,7 +26,7 @@ func (p *Processor) takeOver(ctx context.Context, assigned map[string]map[int32]
 		if err == nil {
 			return map[string]map[int32]kgo.Offset{p.topic: starts}, nil
 		}
-		if fatal, ok := err.(*fatalError); ok {
+		if fatal := (*fatalError)(nil); errors.As(err, &fatal) {
 			p.stop(fatal)
 			return nil, err
 		}
@@ -44,6 +45,9 @@ func (p *Processor) acquire(ctx context.Context, assigned map[int32]kgo.Offset) 
 	positions := make([]sinks.Position, 0, len(assigned))
 	for id := range assigned {
 		at, err := p.cfg.Sink.Acquire(ctx, id, log.topic)
+		if errors.As(err, new(*sinks.RefusedError)) {
+			return nil, &fatalError{fmt.Errorf("taking over partition %d of topic %s: %w", id, p.topic, err)}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -101,7 +105,7 @@ func (p *Processor) describeLog(ctx context.Context) (logState, error) {
 	if err != nil {
 		return logState{}, fmt.Errorf("reading the end offsets of topic %s: %w", p.topic, err)
 	}
-	return logState{topic: sinks.Topic{ID: detail.ID.String(), Partitions: int32(len(detail.Partitions))}, start: start, end: end}, nil
+	return logState{topic: sinks.Topic{ID: uuid.UUID(detail.ID).String(), Partitions: int32(len(detail.Partitions))}, start: start, end: end}, nil
 }
 
 // holds says why a position cannot go on in this log, in words for a person.

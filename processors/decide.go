@@ -1,6 +1,7 @@
 package processors
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -174,7 +175,7 @@ func (d *decision) finish() sinks.Batch {
 
 // asFault is err as a fact about the event. The core promises no other kind; should one slip through, the session is parked.
 func asFault(err error) *event.Error {
-	if fault, ok := err.(*event.Error); ok {
+	if fault := (*event.Error)(nil); errors.As(err, &fault) {
 		return fault
 	}
 	return &event.Error{Code: event.BadEvent, Message: err.Error()}

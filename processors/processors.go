@@ -61,9 +61,6 @@ const (
 	cachedSessions       = 4096
 )
 
-// Group is the consumer group of a projection.
-func Group(topics schemas.Topics, projection string) string { return topics.Prefix + "." + projection }
-
 // Processor brings one projection up to date and keeps it so.
 type Processor struct {
 	cfg    Config
@@ -141,6 +138,7 @@ func (p *Processor) Run(ctx context.Context) error {
 		client.Close()
 		return err
 	}
+	client.AddConsumeTopics(p.topic) // only now: a client that has topics joins its group while it is made
 	err = p.loop(ctx)
 	p.leave()
 	if fatal := (*fatalError)(nil); errors.As(context.Cause(ctx), &fatal) {
@@ -151,8 +149,7 @@ func (p *Processor) Run(ctx context.Context) error {
 
 func (p *Processor) options() []kgo.Opt {
 	opts := []kgo.Opt{
-		kgo.ConsumerGroup(Group(p.cfg.Topics, p.cfg.Projection)),
-		kgo.ConsumeTopics(p.topic),
+		kgo.ConsumerGroup(p.cfg.Topics.Group(p.cfg.Projection)),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // else the lag of a log with transactions never becomes 0
 		// The start comes from the sink; a position outside the log is an error, never a jump.
@@ -249,7 +246,7 @@ func (p *Processor) hold(at sinks.Position) {
 	defer p.mu.Unlock()
 	p.held[id] = &assignment{&partition{
 		Processor: p, id: id, at: at, ctx: ctx, sessions: newSessionCache(max(cachedSessions, p.cfg.BatchRecords)),
-		labels: newLabels(p.cfg.Projection, p.topic, Group(p.cfg.Topics, p.cfg.Projection), id),
+		labels: newLabels(p.cfg.Projection, p.topic, p.cfg.Topics.Group(p.cfg.Projection), id),
 	}, end}
 	p.log.Info("partition taken over", "partition", id, "offset", at.NextOffset, "epoch", at.Epoch)
 }

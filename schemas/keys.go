@@ -31,6 +31,9 @@ func (t Topics) Decisions() string { return t.name("decisions") }
 // Retries is, as a table, the set of records to offer now.
 func (t Topics) Retries() string { return t.name("retries") }
 
+// Group is the consumer group of a projection.
+func (t Topics) Group(projection string) string { return t.name(projection) }
+
 func (t Topics) name(topic string) string {
 	if t.Prefix == "" {
 		return DefaultPrefix + "." + topic

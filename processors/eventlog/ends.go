@@ -2,7 +2,10 @@ package eventlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -10,13 +13,14 @@ import (
 	"github.com/tooltape/tooltape/schemas/event"
 )
 
-// Start is what is known of a session before the log is read for its end: its last known event, and from which offset of which
-// partition on there may be more. The zero Start means that all of the log may hold it.
+// Start is what is known of a session before the log is read for its end: its last known event, and where there may be more.
 type Start struct {
-	Seq       int64
-	EventID   string
+	Seq     int64
+	EventID string
+	// Partition is where the session lies; absent: it may lie on any.
 	Partition event.Opt[int32]
-	Offset    int64
+	// Offset is from where on there may be more of it; absent: from the position of its partition.
+	Offset event.Opt[int64]
 }
 
 // End is where a session ends in the log.
@@ -29,25 +33,22 @@ type End struct {
 	Recorded map[int64]string
 }
 
-// Ends reads the log for where sessions end. A session that is not in the answer is not in the log. A session with a hole, or with two
+// Ends reads the log for where sessions end. positions says of a partition up to where everything is known to the caller; one that is
+// not in it is read from its beginning. A session that is not in the answer is not in the log. A session with a hole, or with two
 // events at one place, has no end to go on from: that is an error.
-func (l *Log) Ends(ctx context.Context, decoder *schemas.Decoder, starts map[string]Start) (map[string]End, error) {
+func (l *Log) Ends(ctx context.Context, decoder *schemas.Decoder, starts map[string]Start, positions map[int32]int64) (map[string]End, error) {
 	bounds, err := l.Bounds(ctx)
 	if err != nil {
 		return nil, err
 	}
 	found := map[string]*finding{}
 	for p, b := range bounds {
-		from, ok := lowest(starts, int32(p), b)
-		if !ok {
-			continue
-		}
-		if err := l.Read(ctx, int32(p), from, b.End, func(r *kgo.Record) error { return note(ctx, decoder, starts, found, r) }); err != nil {
+		if err := l.Read(ctx, int32(p), lowest(starts, positions, int32(p), b), b.End, func(r *kgo.Record) error { return note(ctx, decoder, starts, found, r) }); err != nil {
 			return nil, err
 		}
 	}
 	ends := map[string]End{}
-	for _, id := range sorted(starts) {
+	for _, id := range slices.Sorted(maps.Keys(starts)) {
 		end, err := found[id].end(id, starts[id])
 		if err != nil {
 			return nil, err
@@ -59,15 +60,15 @@ func (l *Log) Ends(ctx context.Context, decoder *schemas.Decoder, starts map[str
 	return ends, nil
 }
 
-// lowest is the first offset of the partition that may hold one of the sessions.
-func lowest(starts map[string]Start, partition int32, b Bounds) (int64, bool) {
-	from, any := b.End, false
+// lowest is the first offset of the partition that may hold more of one of the sessions; the end where none can lie there.
+func lowest(starts map[string]Start, positions map[int32]int64, partition int32, b Bounds) int64 {
+	from := b.End
 	for _, s := range starts {
-		if !s.Partition.OK || s.Partition.Value == partition {
-			from, any = min(from, max(s.Offset, b.Start)), true
+		if s.Partition.Or(partition) == partition {
+			from = min(from, s.Offset.Or(positions[partition]))
 		}
 	}
-	return from, any
+	return max(from, b.Start)
 }
 
 // finding is what the log holds of one session.
@@ -100,17 +101,12 @@ func note(ctx context.Context, decoder *schemas.Decoder, starts map[string]Start
 	if key.Seq > f.lastSeen {
 		f.lastSeen = key.Seq
 		e, err := decoder.Decode(ctx, r.Value)
-		if err != nil && !isFault(err) {
+		if err != nil && !errors.As(err, new(*event.Error)) {
 			return err
 		}
 		f.last = e.Envelope
 	}
 	return nil
-}
-
-func isFault(err error) bool {
-	_, ok := err.(*event.Error)
-	return ok
 }
 
 func (f *finding) end(id string, start Start) (End, error) {
@@ -119,7 +115,7 @@ func (f *finding) end(id string, start Start) (End, error) {
 		return end, nil
 	}
 	end.Recorded = f.ids
-	for _, seq := range sorted(f.rival) {
+	for _, seq := range slices.Sorted(maps.Keys(f.rival)) {
 		return End{}, fmt.Errorf("session %s is in conflict: events %s and %s both claim seq %d; settle it first", id, f.ids[seq], f.rival[seq], seq)
 	}
 	for f.ids[end.Seq+1] != "" {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -180,14 +179,4 @@ func (l *Log) ReadAll(ctx context.Context, fn func(*kgo.Record) error) error {
 		}
 	}
 	return nil
-}
-
-// sorted are the keys of m in order.
-func sorted[K int32 | int64 | string, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -94,8 +96,8 @@ func compare(ctx context.Context, admin *kadm.Client, spec Spec, d kadm.TopicDet
 		return refuse("it has %d partitions, not %d: with another number, sessions lie on other partitions; ask for %d, or make new topics under another prefix",
 			n, spec.Partitions, n)
 	}
-	if r := spec.Recorded; r != nil && d.Topic == spec.Topics.Events() && r.ID != d.ID.String() {
-		return refuse("it was deleted and made again: its id is %s, the store has projected %s", d.ID, r.ID)
+	if r := spec.Recorded; r != nil && d.Topic == spec.Topics.Events() && r.ID != uuid.UUID(d.ID).String() {
+		return refuse("it was deleted and made again: its id is %s, the store has projected %s", uuid.UUID(d.ID), r.ID)
 	}
 	have, err := configs(ctx, admin, d.Topic)
 	if err != nil {
@@ -106,7 +108,7 @@ func compare(ctx context.Context, admin *kadm.Client, spec Spec, d kadm.TopicDet
 	}
 	c := Change{Topic: d.Topic, Action: None, Detail: "as it should be", set: map[string]string{}}
 	var words []string
-	for _, name := range sortedNames(settings) {
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		if have[name] != settings[name] {
 			c.set[name] = settings[name]
 			words = append(words, fmt.Sprintf("%s=%s (is %s)", name, settings[name], have[name]))
@@ -191,7 +193,7 @@ func apply(ctx context.Context, admin *kadm.Client, spec Spec, c Change) error {
 		}
 	case Alter:
 		var alter []kadm.AlterConfig
-		for _, name := range sortedNames(c.set) {
+		for _, name := range slices.Sorted(maps.Keys(c.set)) {
 			alter = append(alter, kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: kadm.StringPtr(c.set[name])})
 		}
 		rs, err := admin.AlterTopicConfigs(ctx, alter, c.Topic)
@@ -203,13 +205,4 @@ func apply(ctx context.Context, admin *kadm.Client, spec Spec, c Change) error {
 		}
 	}
 	return nil
-}
-
-func sortedNames(m map[string]string) []string {
-	names := make([]string, 0, len(m))
-	for k := range m {
-		names = append(names, k)
-	}
-	slices.Sort(names)
-	return names
 }

@@ -4,6 +4,7 @@ package history
 import (
 	"embed"
 
+	"github.com/tooltape/tooltape/schemas/event"
 	"github.com/tooltape/tooltape/sinks"
 	"github.com/tooltape/tooltape/sinks/postgres"
 )
@@ -29,6 +30,11 @@ SELECT $1, * FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[], $5::uui
 ON CONFLICT (session_id, seq, item_index) DO NOTHING`
 
 func addRows(s *postgres.Statements, events []*sinks.Projected) {
+	addItems(s, events)
+	addForks(s, events)
+}
+
+func addItems(s *postgres.Statements, events []*sinks.Projected) {
 	seqs, indexes, times, ids, runs, sessions, items := s.Bigints(), s.Integers(), s.Times(), s.UUIDs(), s.Texts(), s.Texts(), s.JSONs()
 	for _, e := range events {
 		for i, item := range e.Items {
@@ -42,4 +48,30 @@ func addRows(s *postgres.Statements, events []*sinks.Projected) {
 		}
 	}
 	s.Add(insertItems, BuilderVersion, seqs, indexes, times, ids, runs, sessions, items)
+}
+
+const insertForks = `
+INSERT INTO tooltape.history_fork (parent_seq, session_id, parent_session_id)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[])
+ON CONFLICT (session_id) DO NOTHING`
+
+// addForks remembers what sessions go on from; few batches hold any.
+func addForks(s *postgres.Statements, events []*sinks.Projected) {
+	var forks []*sinks.Projected
+	for _, e := range events {
+		if created, ok := e.Event.Payload.(event.SessionCreated); ok && created.ForkedFrom.OK {
+			forks = append(forks, e)
+		}
+	}
+	if len(forks) == 0 {
+		return
+	}
+	seqs, sessions, parents := s.Bigints(), s.Texts(), s.Texts()
+	for _, e := range forks {
+		from := e.Event.Payload.(event.SessionCreated).ForkedFrom.Value
+		seqs.Bigint(from.Seq)
+		sessions.Text(e.Event.SessionID)
+		parents.Text(from.SessionID)
+	}
+	s.Add(insertForks, seqs, sessions, parents)
 }

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// app is one invocation: its streams and its settings.
+type app struct {
+	in        io.Reader
+	out, errs io.Writer
+	settings  settings
+	started   bool // the command line was understood
+}
+
+// errReported says that the command failed and has already said why, item by item.
+var errReported = errors.New("reported")
+
+// coded is an error with a name that a program can act on.
+type coded struct {
+	code string
+	error
+}
+
+func (e *coded) Unwrap() error { return e.error }
+
+func withCode(code string, err error) error { return &coded{code, err} }
+
+// report tells an error the way the user asked for.
+func (a *app) report(err error, usage bool) {
+	code := "failed"
+	if usage {
+		code = "usage"
+	}
+	if c := (*coded)(nil); errors.As(err, &c) {
+		code = c.code
+	}
+	if a.settings.output == outputJSON {
+		type body struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+		}
+		text, encodeErr := marshal(map[string]body{"error": {code, err.Error()}})
+		if encodeErr == nil {
+			fmt.Fprintln(a.errs, string(text))
+			return
+		}
+	}
+	fmt.Fprintf(a.errs, "tooltape: %s\n", err)
+	if usage {
+		fmt.Fprintln(a.errs, "tooltape COMMAND --help tells what a command takes.")
+	}
+}
+
+// marshal writes JSON that a person can read: <, > and & stand as they are.
+func marshal(v any) ([]byte, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
+}
+
+// printOne prints a struct: an object, or a line a field.
+func (a *app) printOne(v any) error {
+	if a.settings.output == outputJSON {
+		return a.printJSON(v)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	names, value := columns(reflect.TypeOf(v)), reflect.ValueOf(v)
+	for i, name := range names {
+		fmt.Fprintf(w, "%s\t%s\n", name, cell(value.Field(i)))
+	}
+	return w.Flush()
+}
+
+// printList prints a slice of structs whose JSON names are the columns: an array of objects, or a table.
+func (a *app) printList(rows any) error {
+	list := reflect.ValueOf(rows)
+	if a.settings.output == outputJSON {
+		if list.Len() == 0 {
+			rows = []struct{}{}
+		}
+		return a.printJSON(rows)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	names := columns(list.Type().Elem())
+	fmt.Fprintln(w, strings.ToUpper(strings.Join(names, "\t")))
+	for i := range list.Len() {
+		cells := make([]string, len(names))
+		for c := range names {
+			cells[c] = cell(list.Index(i).Field(c))
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	return w.Flush()
+}
+
+func (a *app) printJSON(v any) error {
+	text, err := marshal(v)
+	if err != nil {
+		return fmt.Errorf("printing JSON: %w", err)
+	}
+	_, err = fmt.Fprintln(a.out, string(text))
+	return err
+}
+
+func columns(t reflect.Type) []string {
+	names := make([]string, 0, t.NumField())
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}
+
+// cell is a value in a table: one line, and no control character that could move the cursor of the terminal.
+func cell(v reflect.Value) string {
+	var s string
+	switch x := v.Interface().(type) {
+	case time.Time:
+		s = x.UTC().Format(time.RFC3339)
+	case []string:
+		s = strings.Join(x, ",")
+	default:
+		s = fmt.Sprint(x)
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// sortedKeys are the keys of m in order.
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

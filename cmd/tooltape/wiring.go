@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sr"
+
+	"github.com/tooltape/tooltape/processors/eventlog"
+	"github.com/tooltape/tooltape/producer"
+	"github.com/tooltape/tooltape/schemas"
+	"github.com/tooltape/tooltape/schemas/event"
+	"github.com/tooltape/tooltape/schemas/registry"
+	"github.com/tooltape/tooltape/sinks/history"
+	"github.com/tooltape/tooltape/sinks/postgres"
+)
+
+// reachWithin bounds how long a command waits for a service that it needs before it says that it is not there.
+const reachWithin = 10 * time.Second
+
+// database connects to PostgreSQL and demands that it answers and has the tables.
+func (a *app) database(ctx context.Context) (*pgxpool.Pool, error) {
+	if a.settings.databaseURL == "" {
+		return nil, usagef("no database was named: set --database-url or TOOLTAPE_DATABASE_URL (tooltape dev writes it into .tooltape/env)")
+	}
+	pool, err := postgres.Connect(ctx, a.settings.databaseURL)
+	if err != nil {
+		return nil, err
+	}
+	reach, cancel := context.WithTimeout(ctx, reachWithin)
+	defer cancel()
+	if err := pool.Ping(reach); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("the database does not answer; is it running, and is --database-url right? %w", err)
+	}
+	return pool, nil
+}
+
+// migrated is database with the demand that the tables are there.
+func (a *app) migrated(ctx context.Context) (*pgxpool.Pool, error) {
+	pool, err := a.database(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := postgres.Check(ctx, pool, history.View()); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
+
+// brokers is how to reach Kafka, once it has answered.
+func (a *app) brokers(ctx context.Context) ([]kgo.Opt, error) {
+	opts, err := a.settings.kafka()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("configuring the Kafka client: %w", err)
+	}
+	defer client.Close()
+	reach, cancel := context.WithTimeout(ctx, reachWithin)
+	defer cancel()
+	if err := client.Ping(reach); err != nil {
+		return nil, fmt.Errorf("no broker of %v answers; is Kafka running, and is --brokers right? %w", a.settings.brokers, err)
+	}
+	return opts, nil
+}
+
+// registry is the schema registry, or nil where none is configured.
+func (a *app) registry() (*registry.Registry, error) {
+	if a.settings.registryURL == "" {
+		return nil, nil
+	}
+	client, err := sr.NewClient(sr.URLs(a.settings.registryURL), sr.HTTPClient(&http.Client{Timeout: reachWithin}))
+	if err != nil {
+		return nil, usagef("--registry-url: %s", err)
+	}
+	return registry.New(client, a.settings.topics().Events()), nil
+}
+
+// decoder reads both framings; without a registry, the id of one is unknown.
+func (a *app) decoder() (*schemas.Decoder, error) {
+	r, err := a.registry()
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		return schemas.NewDecoder(nil), nil
+	}
+	return schemas.NewDecoder(r.Lookup), nil
+}
+
+// encoder writes the Confluent wire format where there is a registry, else single-object encoding.
+func (a *app) encoder(ctx context.Context) (*schemas.Encoder, error) {
+	r, err := a.registry()
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		return schemas.NewEncoder(), nil
+	}
+	ids, err := r.Register(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return schemas.NewRegistryEncoder(ids)
+}
+
+// eventLog reads the events topic.
+func (a *app) eventLog(ctx context.Context) (*eventlog.Log, error) {
+	opts, err := a.brokers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return eventlog.Open(opts, a.settings.topics().Events())
+}
+
+// writer appends events. sessions that it is asked about are looked up by find.
+func (a *app) writer(ctx context.Context, find func(context.Context, []string) (map[string]producer.Tail, error)) (*producer.Writer, error) {
+	opts, err := a.brokers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	encoder, err := a.encoder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return producer.New(ctx, producer.Config{Kafka: opts, Topics: a.settings.topics(), Encoder: encoder, Find: find})
+}
+
+// finder looks up where sessions end: from the history's watermarks where there is a database, then from the log. With whole, all of the
+// log is read, so that every event of these sessions is known by its seq. The second function lets the connections go.
+func (a *app) finder(ctx context.Context, whole bool) (find func(context.Context, []string) (map[string]producer.Tail, error), done func(), err error) {
+	decoder, err := a.decoder()
+	if err != nil {
+		return nil, nil, err
+	}
+	log, err := a.eventLog(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if whole || a.settings.databaseURL == "" {
+		return func(ctx context.Context, sessions []string) (map[string]producer.Tail, error) {
+			starts := map[string]eventlog.Start{}
+			for _, id := range sessions {
+				starts[id] = eventlog.Start{}
+			}
+			return tails(ctx, log, decoder, starts, nil)
+		}, log.Close, nil
+	}
+	pool, err := a.migrated(ctx)
+	if err != nil {
+		log.Close()
+		return nil, nil, err
+	}
+	return func(ctx context.Context, sessions []string) (map[string]producer.Tail, error) {
+		starts, positions, err := known(ctx, pool, sessions)
+		if err != nil {
+			return nil, err
+		}
+		return tails(ctx, log, decoder, starts, positions)
+	}, func() { pool.Close(); log.Close() }, nil
+}
+
+// known is what the history knows of sessions, and up to where it has read each partition. The positions are read first: what is
+// projected in between is then read twice, and nothing is missed.
+func known(ctx context.Context, pool *pgxpool.Pool, sessions []string) (map[string]eventlog.Start, map[int32]int64, error) {
+	all, err := postgres.Positions(ctx, pool, history.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	positions := map[int32]int64{}
+	for _, p := range all {
+		positions[p.Partition] = p.NextOffset
+	}
+	starts := map[string]eventlog.Start{}
+	for _, id := range sessions {
+		s, err := postgres.ReadSession(ctx, pool, history.Name, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		start := eventlog.Start{Seq: s.Watermark.Seq, EventID: s.Watermark.EventID}
+		if s.Watermark.Seq > 0 {
+			start.Partition = event.Some(s.Watermark.Partition)
+		}
+		if p := s.Parked; p != nil {
+			start.Partition, start.Offset = event.Some(p.Partition), event.Some(p.FromOffset)
+		}
+		starts[id] = start
+	}
+	return starts, positions, nil
+}
+
+func tails(ctx context.Context, log *eventlog.Log, decoder *schemas.Decoder, starts map[string]eventlog.Start, positions map[int32]int64) (map[string]producer.Tail, error) {
+	ends, err := log.Ends(ctx, decoder, starts, positions)
+	if err != nil {
+		return nil, err
+	}
+	tails := map[string]producer.Tail{}
+	for id, end := range ends {
+		t := producer.Tail{Seq: end.Seq, EventID: end.EventID, Recorded: end.Recorded, Partition: starts[id].Partition}
+		if last := end.Last; last.OK {
+			t.RunID, t.PartitionKey = last.Value.RunID, last.Value.PartitionKey
+		}
+		tails[id] = t
+	}
+	return tails, nil
+}
+
+// admin asks the brokers about topics.
+func (a *app) admin(ctx context.Context) (*kadm.Client, error) {
+	opts, err := a.brokers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("configuring the Kafka client: %w", err)
+	}
+	return kadm.NewClient(client), nil
+}
+
+// eventCode names an error by its event code where it has one.
+func eventCode(err error) error {
+	if fault := (*event.Error)(nil); errors.As(err, &fault) {
+		return withCode(string(fault.Code), err)
+	}
+	if errors.As(err, new(*producer.TooLargeError)) {
+		return withCode("too_large", err)
+	}
+	return err
+}
