@@ -208,7 +208,7 @@ func (r *jsonReader) record(n *node) (map[string]any, *event.Error) {
 	}
 	r.next()
 	for _, f := range n.fields {
-		if _, ok := values[f.name]; ok || f.optional {
+		if _, ok := values[f.name]; ok || f.optional || f.mayBeAbsent() {
 			continue
 		}
 		if f.node.nullable() == nil {
@@ -242,7 +242,7 @@ func (r *jsonReader) member(n *node, key string, values map[string]any) *event.E
 // missing is the error of a required field that is absent or null.
 func missing(f field) *event.Error {
 	err := badValue("must be given, and not be null")
-	if f.name == resultItemField {
+	if f.name == "result_item" {
 		err.Code = event.ResultItemMissing
 	}
 	return within("."+f.name, err)

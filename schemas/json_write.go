@@ -25,10 +25,6 @@ var jsonTags = map[string]jsonTag{
 
 type jsonTag struct{ key, value string }
 
-// resultItemField is the one field where absent and null differ: a denial of version 1 whose item was not recorded is written
-// without it, while an upcast one says null.
-const resultItemField = "result_item"
-
 // AppendJSON appends the event's JSON form, one line without its end. Keys stand in the order of the schema; nulls are
 // explicit.
 func (s Stored) AppendJSON(dst []byte) ([]byte, error) {
@@ -111,7 +107,7 @@ func appendRecord(dst []byte, n *node, values map[string]any) (_ []byte, err *ev
 		separator = ","
 	}
 	for _, f := range n.fields {
-		if f.name == resultItemField && f.node.kind == unionKind && values[f.name] == nil {
+		if _, ok := values[f.name]; !ok && f.mayBeAbsent() {
 			continue
 		}
 		dst = fmt.Appendf(dst, "%s%q:", separator, f.name)

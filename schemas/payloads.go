@@ -200,7 +200,7 @@ func toolCallDenied(r record, p *event.ToolCallDenied) {
 	recordedItem(r, &p.ResultItem)
 }
 
-// recordedItem maps the result item, which every current version requires: only an upcast one can be null.
+// recordedItem maps the result item, which every current version requires: only an upcast one can be null, and none is absent.
 func recordedItem(r record, item *event.RecordedItem) {
 	if r.writing {
 		if item.State != event.Present {
@@ -212,10 +212,13 @@ func recordedItem(r record, item *event.RecordedItem) {
 		r.values["result_item"] = values
 		return
 	}
-	item.State = event.Null
-	if values := asMap(r.values["result_item"]); values != nil {
+	recorded, ok := r.values["result_item"]
+	switch values := asMap(recorded); {
+	case values != nil:
 		item.State = event.Present
 		resultItem(record{r.mapping, values}, &item.Item)
+	case ok:
+		item.State = event.Null
 	}
 }
 

@@ -47,6 +47,8 @@ type schema struct {
 	fingerprint uint64
 	payload     *node
 	codec       *goavro.Codec
+	// mayBeAbsent is the payload's field in which absent and null are two things; most have none.
+	mayBeAbsent string
 }
 
 // Types are all event types, in order.
@@ -161,7 +163,13 @@ func newSchema(t event.Type, version int) (*schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &schema{eventType: t, version: version, composed: composed, payload: payload, codec: codec}, nil
+	s := &schema{eventType: t, version: version, composed: composed, payload: payload, codec: codec}
+	for _, f := range payload.fields {
+		if f.mayBeAbsent() {
+			s.mayBeAbsent = f.name
+		}
+	}
+	return s, nil
 }
 
 // compose writes the schema of the whole record: the envelope's fields, then the payload.

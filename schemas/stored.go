@@ -114,7 +114,11 @@ func (s *schema) decode(w *walker) (map[string]any, *event.Error) {
 	if err != nil || len(rest) > 0 {
 		return nil, &event.Error{Code: event.BadPayload, Field: "payload", Message: "is refused by the codec"}
 	}
-	return asMap(native), nil
+	payload := asMap(native)
+	if s.mayBeAbsent != "" && payload[s.mayBeAbsent] == nil {
+		delete(payload, s.mayBeAbsent) // Avro has no third state: its null says that nothing was recorded
+	}
+	return payload, nil
 }
 
 // payload walks the payload, which the record must end with.

@@ -25,6 +25,9 @@ type field struct {
 	optional bool
 }
 
+// mayBeAbsent says whether absent and null are two things in this field: only in the result item of a denial of version 1.
+func (f field) mayBeAbsent() bool { return f.name == "result_item" && f.node.nullable() != nil }
+
 type kind uint8
 
 const (

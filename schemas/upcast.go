@@ -11,8 +11,8 @@ import (
 // change what lies deeper.
 var upcasters = map[upcastStep]func(payload map[string]any){
 	{event.SessionCreatedType, 1}: func(payload map[string]any) { payload["title"] = nil },
-	// A denial of version 1 without an item stays without one, but says so (ADR-0142). A recorded item passes unchanged; it
-	// loses the wrapping of the union, which version 2 does not have.
+	// A denial of version 1 that has no item says so from now on: an explicit null (ADR-0142). A recorded item passes unchanged;
+	// it loses the wrapping of the union, which version 2 does not have.
 	{event.ToolCallDeniedType, 1}: func(payload map[string]any) { payload["result_item"] = branchValue(payload["result_item"]) },
 }
 
