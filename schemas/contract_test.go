@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tooltape/tooltape/deploy/local/pythontest"
 	"github.com/tooltape/tooltape/schemas/event"
 )
 
@@ -72,10 +73,7 @@ func TestTheContractNamesEveryCode(t *testing.T) {
 }
 
 func TestThePythonOfTheContractComputesTheVectors(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip(err)
-	}
+	python := pythontest.With(t, "plain")
 	_, code, _ := strings.Cut(readContract(t), "```python\n")
 	code, _, _ = strings.Cut(code, "```")
 	var want strings.Builder

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -15,6 +13,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/tooltape/tooltape/deploy/local/pythontest"
 )
 
 const fastavroVersion = "1.13.1"
@@ -22,7 +22,7 @@ const fastavroVersion = "1.13.1"
 // TestFastavroReadsWhatIsWrittenHereAndWritesWhatIsReadHere holds this package against another implementation of Avro, on random
 // values of every released schema.
 func TestFastavroReadsWhatIsWrittenHereAndWritesWhatIsReadHere(t *testing.T) {
-	python := pythonWithFastavro(t)
+	python := pythontest.With(t, "fastavro-"+fastavroVersion, "fastavro=="+fastavroVersion)
 	var cases []peerCase
 	for s := range allReleased() {
 		events := rapid.Custom(func(t *rapid.T) Stored { return randomStored(t, s) })
@@ -149,50 +149,4 @@ func askPeer(t *testing.T, python string, cases []peerCase) []peerAnswer {
 		}
 	}
 	return answers
-}
-
-// pythonWithFastavro is a Python that has fastavro, in a virtual environment that later runs find again.
-func pythonWithFastavro(t *testing.T) string {
-	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	home := filepath.Join(cache, "tooltape-test", "fastavro-"+fastavroVersion)
-	python := filepath.Join(home, "bin", "python")
-	if _, err := os.Stat(python); err == nil {
-		return python
-	}
-	if err := makeEnvironment(t, home); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
-	return python
-}
-
-// makeEnvironment makes it beside its place and then moves it there, so that what is there is whole.
-func makeEnvironment(t *testing.T, home string) error {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(home), 0o755); err != nil {
-		return err
-	}
-	fresh, err := os.MkdirTemp(filepath.Dir(home), "new-") //nolint:usetesting // what is renamed must lie on the same file system
-	if err != nil {
-		return err
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(fresh) })
-	for _, command := range [][]string{
-		{"python3", "-m", "venv", fresh},
-		{filepath.Join(fresh, "bin", "python"), "-m", "pip", "install", "--quiet", "fastavro==" + fastavroVersion},
-	} {
-		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("fastavro is not to be had: %v: %w\n%s", command, err, out)
-		}
-	}
-	if err := os.Rename(fresh, home); err != nil && !os.IsExist(err) {
-		return err
-	}
-	return nil
 }
