@@ -3,6 +3,8 @@ package producer
 import (
 	"errors"
 	"fmt"
+
+	"github.com/tooltape/tooltape/schemas/event"
 )
 
 // ErrLocked says that an earlier append's outcome is unknown. Retry sends the same events again and unlocks the session.
@@ -30,6 +32,28 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 type TooLargeError struct {
 	// Bytes is what the event takes, encoded.
 	Bytes int
+	// Instead, where the event is the result of a call, is the draft of a tool.call.failed that says so, ready to be appended, so that the
+	// call does not stay unanswered. It keeps the event's id, which nothing was recorded under. Else it has no payload.
+	Instead event.Event
+}
+
+// tooLarge refuses an event for its size, and offers what can be said of it.
+func tooLarge(e event.Event, bytes int) *TooLargeError {
+	refused := &TooLargeError{Bytes: bytes}
+	result, ok := event.ToolResultOf(e.Payload)
+	if !ok {
+		return refused
+	}
+	item := event.ResultItem{
+		CallID: result.CallID, IsError: event.Some(true), Trust: result.ResultItem.Item.Trust,
+		Content: []event.Part{event.Text{Text: fmt.Sprintf("The result was too large to record: %d bytes.", bytes)}},
+	}
+	e.Seq, e.PrevEventID, e.Type, e.PayloadVersion = 0, event.Opt[string]{}, "", 0 // the writer's to give
+	e.Payload = event.ToolCallFailed{ToolResult: event.ToolResult{
+		CallID: result.CallID, Name: result.Name, ReasonCode: event.Some("result_too_large"), ResultItem: event.Recorded(item),
+	}}
+	refused.Instead = e
+	return refused
 }
 
 func (e *TooLargeError) Error() string {

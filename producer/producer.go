@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -21,6 +22,9 @@ import (
 
 // MaxRecordBytes bounds an encoded event. It leaves room below the topic's max.message.bytes of 8 MiB for key, headers and framing.
 const MaxRecordBytes = 8<<20 - 64<<10
+
+// deliverWithin bounds how long an append waits for the broker's word where its context does not; Kafka's own clients have the same.
+const deliverWithin = 2 * time.Minute
 
 // Config is what a writer needs.
 type Config struct {
@@ -42,7 +46,8 @@ type Tail struct {
 	// PartitionKey is empty where it is not known; Partition then says where the session lies.
 	PartitionKey string
 	Partition    event.Opt[int32]
-	// Recorded holds event ids by seq, where the log was read: what is appended again is then recognised, wherever it stands.
+	// Recorded holds event ids by seq, where the log was read: what is appended again is then recognised, wherever it stands. The writer
+	// adds what it appends. Nil: only the session's last event is recognised.
 	Recorded map[int64]string
 }
 
@@ -80,6 +85,10 @@ func New(ctx context.Context, cfg Config) (*Writer, error) {
 		kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytes(8 << 20),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.RecordDeliveryTimeout(deliverWithin),
+		// Else an append outlasts its context for as long as the broker is away. What is given up may be written all the same, and again
+		// by Retry: that is harmless, since the record's key is the same.
+		kgo.AllowIdempotentProduceCancellation(),
 	}, cfg.Kafka...)...)
 	if err != nil {
 		return nil, fmt.Errorf("configuring the Kafka client: %w", err)
@@ -115,59 +124,75 @@ func (w *Writer) Resume(sessionID string, t Tail) {
 // recorded already is not recorded twice. Errors: *RefusedError (nothing was written), *UnknownOutcomeError (the session is locked),
 // ErrLocked, ErrUnknownSession, or a failed look-up.
 func (w *Writer) Append(ctx context.Context, sessionID string, drafts ...event.Event) ([]event.Event, error) {
-	return w.append(ctx, sessionID, len(drafts), func(i int, fill func(*event.Envelope) error) (schemas.Stored, event.Event, error) {
-		e := drafts[i]
-		if err := fill(&e.Envelope); err != nil {
-			return schemas.Stored{}, e, err
+	return w.append(ctx, sessionID, len(drafts), func(i int, fill fill) (candidate, error) {
+		c := candidate{event: drafts[i]}
+		var err error
+		if c.again, err = fill(&c.event.Envelope); err != nil {
+			return c, err
 		}
-		stored, err := schemas.StoredOf(e) // stamps type and payload version
-		e.Envelope = stored.Envelope
-		if err == nil {
-			err = event.Check(e)
+		c.stored, err = schemas.StoredOf(c.event) // stamps type and payload version
+		c.event.Envelope = c.stored.Envelope
+		if err == nil && !c.again {
+			err = event.CheckRecordable(c.event)
 		}
-		if err == nil {
-			err = event.CheckRecordable(e)
-		}
-		return stored, e, err
+		return c, err
 	})
 }
 
 // AppendStored is Append for events that were read from JSON form: each must have its type's current payload version.
 func (w *Writer) AppendStored(ctx context.Context, sessionID string, events ...schemas.Stored) ([]event.Event, error) {
-	return w.append(ctx, sessionID, len(events), func(i int, fill func(*event.Envelope) error) (schemas.Stored, event.Event, error) {
-		stored, e, err := complete(events[i], fill)
-		if err == nil && stored.PayloadVersion != schemas.Latest(stored.Type) {
+	return w.append(ctx, sessionID, len(events), func(i int, fill fill) (candidate, error) {
+		c, err := complete(events[i], fill)
+		if err == nil && c.stored.PayloadVersion != schemas.Latest(c.stored.Type) {
 			err = &event.Error{Code: event.BadEnvelope, Field: "payload_version", Message: fmt.Sprintf("is %d, the current one of %s is %d; a backfill keeps older events as they are",
-				stored.PayloadVersion, stored.Type, schemas.Latest(stored.Type))}
+				c.stored.PayloadVersion, c.stored.Type, schemas.Latest(c.stored.Type))}
 		}
-		if err == nil {
-			err = event.CheckRecordable(e)
+		if err == nil && !c.again {
+			err = event.CheckRecordable(c.event)
 		}
-		return stored, e, err
+		return c, err
 	})
 }
 
 // Backfill records events of one session as an older log held them: each in its stated, known payload version, checked against that
 // version's schema, and not by what a writer refuses today. Otherwise it is Append.
 func (w *Writer) Backfill(ctx context.Context, sessionID string, events ...schemas.Stored) ([]event.Event, error) {
-	return w.append(ctx, sessionID, len(events), func(i int, fill func(*event.Envelope) error) (schemas.Stored, event.Event, error) {
+	return w.append(ctx, sessionID, len(events), func(i int, fill fill) (candidate, error) {
 		return complete(events[i], fill)
 	})
 }
 
 // complete fills a stored event's envelope and checks the event as every reader will.
-func complete(stored schemas.Stored, fill func(*event.Envelope) error) (schemas.Stored, event.Event, error) {
-	if err := fill(&stored.Envelope); err != nil {
-		return stored, event.Event{}, err
+func complete(stored schemas.Stored, fill fill) (candidate, error) {
+	again, err := fill(&stored.Envelope)
+	if err != nil {
+		return candidate{}, err
 	}
 	e, err := stored.Event()
-	return stored, e, err
+	if again {
+		err = nil
+	}
+	return candidate{stored, e, again}, err
 }
 
-// prepare makes the i-th event ready for recording; fill completes its envelope.
-type prepare func(i int, fill func(*event.Envelope) error) (schemas.Stored, event.Event, error)
+// candidate is an event with its envelope completed. One that is recorded already (again) says all that it must by its id and its place;
+// whether it could be recorded today is not asked.
+type candidate struct {
+	stored schemas.Stored
+	event  event.Event
+	again  bool
+}
+
+// prepare makes the i-th event ready for recording.
+type prepare func(i int, fill fill) (candidate, error)
+
+// fill completes an envelope for its place, and says whether its event is recorded already.
+type fill func(*event.Envelope) (again bool, err error)
 
 func (w *Writer) append(ctx context.Context, sessionID string, n int, prepare prepare) ([]event.Event, error) {
+	if err := ctx.Err(); err != nil || n == 0 { // else nobody would know of a cancelled append that it was not sent
+		return nil, err
+	}
 	s := w.session(sessionID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +219,9 @@ func (w *Writer) Retry(ctx context.Context, sessionID string) ([]event.Event, er
 	}
 	end := s.tail
 	for _, p := range s.pending {
-		end = end.after(p.event)
+		if !p.again {
+			end = end.after(p.event)
+		}
 	}
 	return w.send(ctx, sessionID, s, s.pending, end)
 }
@@ -228,7 +255,7 @@ func (w *Writer) number(sessionID string, s *session, n int, prepare prepare) ([
 	end := s.tail
 	batch := make([]prepared, 0, n)
 	for i := range n {
-		p, err := w.prepareOne(sessionID, s.known || i > 0, end, i, prepare)
+		p, err := w.prepareOne(sessionID, s.known || i > 0, end, batch, prepare)
 		if err != nil {
 			if errors.Is(err, ErrUnknownSession) {
 				return nil, Tail{}, err
@@ -243,31 +270,30 @@ func (w *Writer) number(sessionID string, s *session, n int, prepare prepare) ([
 	return batch, end, nil
 }
 
-func (w *Writer) prepareOne(sessionID string, known bool, end Tail, i int, prepare prepare) (prepared, error) {
-	again := false
-	stored, e, err := prepare(i, func(env *event.Envelope) error {
-		if !known && env.Seq != 1 {
-			return fmt.Errorf("session %s: %w", sessionID, ErrUnknownSession)
+// prepareOne prepares the event that comes after batch, and so after end.
+func (w *Writer) prepareOne(sessionID string, known bool, end Tail, batch []prepared, prepare prepare) (prepared, error) {
+	c, err := prepare(len(batch), func(e *event.Envelope) (bool, error) {
+		if !known && e.Seq != 1 {
+			return false, fmt.Errorf("session %s: %w", sessionID, ErrUnknownSession)
 		}
-		var err error
-		again, err = fill(env, sessionID, end)
-		return err
+		return place(e, sessionID, end, batch)
 	})
 	if err != nil {
 		return prepared{}, err
 	}
-	if again {
+	e := c.event
+	if c.again {
 		return prepared{event: e, again: true}, nil
 	}
 	if err := w.checkPlace(e, end); err != nil {
 		return prepared{}, err
 	}
-	value, err := w.cfg.Encoder.Encode(nil, stored)
+	value, err := w.cfg.Encoder.Encode(nil, c.stored)
 	if err != nil {
 		return prepared{}, err
 	}
 	if len(value) > MaxRecordBytes {
-		return prepared{}, &TooLargeError{Bytes: len(value)}
+		return prepared{}, tooLarge(e, len(value))
 	}
 	return prepared{event: e, record: &kgo.Record{
 		Topic: w.cfg.Topics.Events(), Partition: schemas.Partition(e.PartitionKey, w.partitions),
@@ -275,9 +301,9 @@ func (w *Writer) prepareOne(sessionID string, known bool, end Tail, i int, prepa
 	}}, nil
 }
 
-// fill completes an envelope for the place after end, and says whether the event is recorded already. What the envelope states must
-// be what it would be given.
-func fill(e *event.Envelope, sessionID string, end Tail) (again bool, err error) {
+// place completes an envelope for the place after end, and says whether the event is recorded already, or stands in the batch before it.
+// What the envelope states must be what it would be given.
+func place(e *event.Envelope, sessionID string, end Tail, batch []prepared) (again bool, err error) {
 	orDefault(&e.EnvelopeVersion, event.EnvelopeVersion)
 	orDefault(&e.TenantID, event.DefaultTenant)
 	orDefault(&e.SessionID, sessionID)
@@ -285,7 +311,10 @@ func fill(e *event.Envelope, sessionID string, end Tail) (again bool, err error)
 		return false, &event.Error{Code: event.BadEnvelope, Field: "session_id", Message: "it is another session than the one appended to"}
 	}
 	if e.Seq != 0 && e.Seq <= end.Seq {
-		return true, recorded(e, end)
+		before := standsAt(e.Seq-1, end, batch)
+		orDefault(&e.PrevEventID, event.Opt[string]{Value: before, OK: before != ""})
+		orDefault(&e.PartitionKey, end.PartitionKey)
+		return true, recorded(e, end, batch)
 	}
 	orDefault(&e.Seq, end.Seq+1)
 	if e.Seq != end.Seq+1 {
@@ -308,19 +337,29 @@ func fill(e *event.Envelope, sessionID string, end Tail) (again bool, err error)
 	return false, nil
 }
 
-// recorded says whether the event that stands at e's stated place is e itself.
-func recorded(e *event.Envelope, end Tail) error {
-	there, ok := end.Recorded[e.Seq]
-	if e.Seq == end.Seq {
-		there, ok = end.EventID, true
-	}
-	switch {
-	case !ok:
+// recorded is an error unless the event that stands at e's stated place is e itself.
+func recorded(e *event.Envelope, end Tail, batch []prepared) error {
+	switch there := standsAt(e.Seq, end, batch); there {
+	case "":
 		return &event.Error{Code: event.Conflict, Field: "seq", Message: fmt.Sprintf("it states %d, but the session has come to %d, and which event stands there is not known", e.Seq, end.Seq)}
-	case there != e.EventID:
+	case e.EventID:
+		return nil
+	default:
 		return &event.Error{Code: event.Conflict, Field: "seq", Message: fmt.Sprintf("it states %d, where event %s is recorded", e.Seq, there)}
 	}
-	return nil
+}
+
+// standsAt is the event at a place; empty where it is not known.
+func standsAt(seq int64, end Tail, batch []prepared) string {
+	if seq == end.Seq {
+		return end.EventID
+	}
+	for _, p := range batch {
+		if p.event.Seq == seq {
+			return p.event.EventID
+		}
+	}
+	return end.Recorded[seq]
 }
 
 // checkPlace holds a session to one partition key, and a run about a record to that record's.
@@ -367,6 +406,11 @@ func (w *Writer) send(ctx context.Context, sessionID string, s *session, batch [
 	switch {
 	case err == nil:
 		s.known, s.tail, s.pending = true, end, nil
+		for _, e := range events {
+			if end.Recorded != nil {
+				end.Recorded[e.Seq] = e.EventID
+			}
+		}
 		return events, nil
 	case s.pending == nil && !slices.ContainsFunc(results, mayBeWritten):
 		return nil, fmt.Errorf("session %s: the broker refused the append, nothing was written: %w", sessionID, err)
