@@ -49,11 +49,11 @@ type Config struct {
 
 // The defaults of Config.
 const (
-	defaultSessionTimeout = 6 * time.Second
-	defaultBatchRecords   = 2000
-	defaultBatchBytes     = 4 << 20
-	defaultWorkers        = 2
-	defaultFetchBytes     = 2 << 20
+	DefaultSessionTimeout = 6 * time.Second
+	DefaultBatchRecords   = 2000
+	DefaultBatchBytes     = 4 << 20
+	DefaultWorkers        = 2
+	DefaultFetchBytes     = 2 << 20
 
 	fetchPartitionBytes = 256 << 10
 	// maxDecompressedBytes bounds what one batch of a few kilobytes may unpack to.
@@ -97,11 +97,11 @@ func New(cfg Config) (*Processor, error) {
 	if cfg.Projection == "" || cfg.Sink == nil || cfg.Decoder == nil || cfg.Build == "" {
 		return nil, errors.New("a processor needs a projection, a sink, a decoder and the name of its build")
 	}
-	orDefault(&cfg.SessionTimeout, defaultSessionTimeout)
-	orDefault(&cfg.BatchRecords, defaultBatchRecords)
-	orDefault(&cfg.BatchBytes, defaultBatchBytes)
-	orDefault(&cfg.Workers, defaultWorkers)
-	orDefault(&cfg.FetchBytes, defaultFetchBytes)
+	orDefault(&cfg.SessionTimeout, DefaultSessionTimeout)
+	orDefault(&cfg.BatchRecords, DefaultBatchRecords)
+	orDefault(&cfg.BatchBytes, DefaultBatchBytes)
+	orDefault(&cfg.Workers, DefaultWorkers)
+	orDefault(&cfg.FetchBytes, DefaultFetchBytes)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -163,12 +163,8 @@ func (p *Processor) options() []kgo.Opt {
 		kgo.SessionTimeout(p.cfg.SessionTimeout),
 		kgo.RebalanceTimeout(2 * p.cfg.SessionTimeout),
 		kgo.HeartbeatInterval(p.cfg.SessionTimeout / 4),
-		kgo.FetchMaxBytes(p.cfg.FetchBytes),
-		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
-		kgo.MaxConcurrentFetches(1),
-		kgo.MaxDecompressBatchBytes(maxDecompressedBytes),
-		kgo.FetchMaxWait(500 * time.Millisecond),
 	}
+	opts = append(opts, Fetching(p.cfg.FetchBytes)...)
 	if p.cfg.InstanceID != "" {
 		opts = append(opts, kgo.InstanceID(p.cfg.InstanceID))
 	}
@@ -176,6 +172,17 @@ func (p *Processor) options() []kgo.Opt {
 		opts = append(opts, kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer())
 	}
 	return opts
+}
+
+// Fetching is how the log is read: it bounds the memory, and it is apart so that the load test's floor reads no other way.
+func Fetching(fetchBytes int32) []kgo.Opt {
+	return []kgo.Opt{
+		kgo.FetchMaxBytes(fetchBytes),
+		kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
+		kgo.MaxConcurrentFetches(1),
+		kgo.MaxDecompressBatchBytes(maxDecompressedBytes),
+		kgo.FetchMaxWait(500 * time.Millisecond),
+	}
 }
 
 func (p *Processor) loop(ctx context.Context) error {
