@@ -47,7 +47,7 @@ once), topics, tables and the processor, until Ctrl-C. The data stays in --data 
 
 DIR/env holds the settings for every other command: set -a; . ./.tooltape/env; set +a`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return untilStopped(cmd.Context(), a.dev(cmd.Context(), o)) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "data", ".tooltape", "where the data is kept between starts")

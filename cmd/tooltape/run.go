@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -41,7 +42,7 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Project the events into the session history, and keep it up to date. Start more of them to share the work, up to the number of
 partitions. A bad event parks its session (tooltape parked); a broker, registry or database that is away is waited for.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.runHistory(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return untilStopped(cmd.Context(), a.runHistory(cmd.Context(), o)) },
 	}
 	h.Flags().StringVar(&o.listen, "listen", "127.0.0.1:0", "where to answer /livez, /readyz and /metrics; port 0 is any free one")
 	h.Flags().StringVar(&o.instanceID, "instance-id", "", "a name that stays over restarts: the instance then gets its partitions back")
@@ -51,6 +52,14 @@ partitions. A bad event parks its session (tooltape parked); a broker, registry 
 	h.Flags().IntVar(&o.workers, "workers", 0, "partitions worked on at once; 0 is the default, 2")
 	cmd.AddCommand(h)
 	return cmd
+}
+
+// untilStopped is the end of a command that runs until it is told to stop: being told so, at whatever moment, is no failure.
+func untilStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 func (a *app) runHistory(ctx context.Context, o runOptions) error {

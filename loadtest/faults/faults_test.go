@@ -84,15 +84,18 @@ func TestAKilledProcessorLosesNothingAndDoublesNothing(t *testing.T) {
 	if err := <-loaded; err != nil {
 		t.Fatal(err)
 	}
-	tooltapetest.Start(t, in.Env, "run", "history", "--instance-id", "one")
+	last := tooltapetest.Start(t, in.Env, "run", "history", "--instance-id", "one")
 	sound(t, ledger, pool)
+	if err := last.Stop(); err != nil { // it shares its group with the next
+		t.Error(err)
+	}
 	t.Logf("%d events of %d sessions, %d kills", ledger.Events(), ledger.Sessions(), *kills)
 
 	// An undisturbed run over the same log gives the same tables.
 	undisturbed := sinktest.Database(t, history.View())
 	other := sinktest.Connect(t, undisturbed)
 	env := tooltapetest.Env(in.Env[0][len("TOOLTAPE_BROKERS="):], undisturbed, in.Topics.Prefix)
-	tooltapetest.Start(t, env, "run", "history")
+	tooltapetest.Start(t, env, "run", "history", "--instance-id", "one")
 	sound(t, ledger, other)
 	if got, want := digest(t, pool), digest(t, other); got != want {
 		t.Errorf("the tables of the disturbed run have the digest %s, those of the undisturbed one %s", got, want)
