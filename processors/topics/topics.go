@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -174,7 +175,38 @@ func Apply(ctx context.Context, admin *kadm.Client, spec Spec) ([]Change, error)
 			return changes, err
 		}
 	}
-	return changes, nil
+	return changes, await(ctx, admin, changes)
+}
+
+// await returns when the brokers know every topic and a leader of each partition: a cluster has promised a topic before it has it.
+func await(ctx context.Context, admin *kadm.Client, changes []Change) error {
+	names := make([]string, 0, len(changes))
+	for _, c := range changes {
+		names = append(names, c.Topic)
+	}
+	for tick := time.NewTicker(50 * time.Millisecond); ; {
+		details, err := admin.ListTopics(ctx, names...)
+		if err != nil {
+			return fmt.Errorf("waiting for the topics: %w", err)
+		}
+		if details.Error() == nil && !slices.ContainsFunc(names, func(name string) bool { return !served(details[name]) }) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the topics: %w", context.Cause(ctx))
+		}
+	}
+}
+
+func served(t kadm.TopicDetail) bool {
+	for _, p := range t.Partitions {
+		if p.Err != nil || p.Leader < 0 {
+			return false
+		}
+	}
+	return len(t.Partitions) > 0
 }
 
 func apply(ctx context.Context, admin *kadm.Client, spec Spec, c Change) error {
