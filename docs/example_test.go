@@ -1,7 +1,9 @@
 package docs_test
 
 import (
+	"bytes"
 	"context"
+	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -14,7 +16,7 @@ import (
 	"github.com/tooltape/tooltape/sinks/postgres"
 )
 
-// The Go code of README.md. TestDocuments holds the page to this file, and TestExample runs it.
+// The Go code of README.md. TestCode holds the page to this file, and TestDocuments runs it.
 
 func remember(ctx context.Context, brokers []string, session string) ([]event.Event, error) {
 	w, err := producer.New(ctx, producer.Config{Kafka: []kgo.Opt{kgo.SeedBrokers(brokers...)}, Encoder: schemas.NewEncoder()})
@@ -57,4 +59,23 @@ func fromStore(ctx context.Context, databaseURL, session string, lastSeq int64) 
 		return nil, err
 	}
 	return projection.RenderAnthropic(conversation)
+}
+
+// example runs the code above: memory and store must show the same.
+func (s *session) example(t *testing.T) {
+	events, err := remember(t.Context(), []string{s.setting(t, "BROKERS")}, "from-go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := fromMemory(events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := fromStore(t.Context(), s.setting(t, "DATABASE_URL"), "from-go", int64(len(events)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(held, stored) {
+		t.Errorf("memory gives %s, the store %s", held, stored)
+	}
 }
