@@ -184,6 +184,7 @@ func await(ctx context.Context, admin *kadm.Client, changes []Change) error {
 	for _, c := range changes {
 		names = append(names, c.Topic)
 	}
+	ctx = kadm.WithAuthorizedOps(ctx) // asks the brokers: without it the client answers from its memory, for five seconds
 	for tick := time.NewTicker(50 * time.Millisecond); ; {
 		details, err := admin.ListTopics(ctx, names...)
 		if err != nil {
