@@ -215,13 +215,11 @@ var usage = regexp.MustCompile(`(?m)^  tooltape (.*)$`)
 // exists says what is wrong with a command, if anything: its help must be that of the command, and its flags must be known.
 func (s *session) exists(t *testing.T, words []string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "tooltape", append(words, "--help")...)
-	cmd.Path = filepath.Join(s.dir, "bin", "tooltape")
-	out, err := cmd.CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(s.dir, "bin", "tooltape"), append(words, "--help")...).CombinedOutput()
 	m := usage.FindStringSubmatch(string(out))
 	switch {
 	case err != nil:
-		return string(out)
+		return err.Error() + ": " + string(out)
 	case m == nil, strings.Contains(m[1], "[command]"):
 		return "there is no such command"
 	}
