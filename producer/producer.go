@@ -23,8 +23,8 @@ import (
 // MaxRecordBytes bounds an encoded event. It leaves room below the topic's max.message.bytes of 8 MiB for key, headers and framing.
 const MaxRecordBytes = 8<<20 - 64<<10
 
-// deliverWithin bounds how long an append waits for the broker's word where its context does not; Kafka's own clients have the same.
-const deliverWithin = 2 * time.Minute
+// answerWithin bounds how long an append waits for the broker's word where its context does not; Kafka's own clients have the same.
+const answerWithin = 2 * time.Minute
 
 // Config is what a writer needs.
 type Config struct {
@@ -69,6 +69,15 @@ type session struct {
 	tail  Tail
 	// pending are records whose outcome is unknown; until they are acknowledged nothing else is appended.
 	pending []prepared
+	// attempt, if there is one, is still on its way with what is pending.
+	attempt *attempt
+}
+
+// attempt is records on their way to the broker. It goes on when its caller has lost patience: to take records back that the broker may
+// have is to send them twice, and would fail those of other sessions that travel with them.
+type attempt struct {
+	done    chan struct{}
+	results kgo.ProduceResults // once done is closed
 }
 
 // prepared is an event that was checked, numbered and encoded.
@@ -85,10 +94,6 @@ func New(ctx context.Context, cfg Config) (*Writer, error) {
 		kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytes(8 << 20),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.RecordDeliveryTimeout(deliverWithin),
-		// Else an append outlasts its context for as long as the broker is away. What is given up may be written all the same, and again
-		// by Retry: that is harmless, since the record's key is the same.
-		kgo.AllowIdempotentProduceCancellation(),
 	}, cfg.Kafka...)...)
 	if err != nil {
 		return nil, fmt.Errorf("configuring the Kafka client: %w", err)
@@ -106,7 +111,7 @@ func New(ctx context.Context, cfg Config) (*Writer, error) {
 	}, nil
 }
 
-// Close waits for nothing: every Append has returned with its outcome.
+// Close waits for nothing: what an Append has not been told of by now stays unknown.
 func (w *Writer) Close() { w.client.Close() }
 
 // Resume tells the writer where a session ends; the zero Tail is a new session. It replaces what the writer knew, but not a lock.
@@ -209,7 +214,8 @@ func (w *Writer) append(ctx context.Context, sessionID string, n int, prepare pr
 	return w.send(ctx, sessionID, s, batch, end)
 }
 
-// Retry sends again what a session is locked for, and unlocks it once it is acknowledged. Re-appending the same event is harmless.
+// Retry waits for what a session is locked for, sends it again if it must, and unlocks the session once it is acknowledged. What was
+// written and is sent again is harmless: it has the same key.
 func (w *Writer) Retry(ctx context.Context, sessionID string) ([]event.Event, error) {
 	s := w.session(sessionID)
 	s.mu.Lock()
@@ -387,36 +393,70 @@ func (t Tail) after(e event.Event) Tail {
 	return t
 }
 
-// send produces the batch and waits for the broker's word about all of it.
+// send produces the batch, or goes on waiting where it is on its way already, until the broker's word about all of it has come.
 func (w *Writer) send(ctx context.Context, sessionID string, s *session, batch []prepared, end Tail) ([]event.Event, error) {
-	var records []*kgo.Record
-	events := make([]event.Event, 0, len(batch))
-	headers := traceHeaders(ctx)
-	for _, p := range batch {
-		events = append(events, p.event)
-		if p.again {
-			continue
-		}
-		r := *p.record // kgo writes into what it sends, and a retry sends again
-		r.Headers = headers
-		records = append(records, &r)
+	if s.attempt == nil {
+		s.attempt = w.produce(ctx, batch)
 	}
-	results := w.client.ProduceSync(ctx, records...)
-	err := results.FirstErr()
+	results, err := s.attempt.wait(ctx)
+	if err != nil {
+		s.pending = batch
+		return nil, &UnknownOutcomeError{SessionID: sessionID, Err: err}
+	}
+	s.attempt = nil
+	err = results.FirstErr()
 	switch {
 	case err == nil:
 		s.known, s.tail, s.pending = true, end, nil
-		for _, e := range events {
-			if end.Recorded != nil {
-				end.Recorded[e.Seq] = e.EventID
-			}
-		}
-		return events, nil
+		return written(batch, end), nil
 	case s.pending == nil && !slices.ContainsFunc(results, mayBeWritten):
 		return nil, fmt.Errorf("session %s: the broker refused the append, nothing was written: %w", sessionID, err)
 	}
 	s.pending = batch
 	return nil, &UnknownOutcomeError{SessionID: sessionID, Err: err}
+}
+
+// produce sends what of the batch is not recorded yet.
+func (w *Writer) produce(ctx context.Context, batch []prepared) *attempt {
+	var records []*kgo.Record
+	headers := traceHeaders(ctx)
+	for _, p := range batch {
+		if !p.again {
+			r := *p.record // kgo writes into what it sends, and a retry may send again
+			r.Headers = headers
+			records = append(records, &r)
+		}
+	}
+	a := &attempt{done: make(chan struct{})}
+	go func() { // ends with the broker's word or with the client
+		a.results = w.client.ProduceSync(context.WithoutCancel(ctx), records...)
+		close(a.done)
+	}()
+	return a
+}
+
+// wait gives up when the context ends, or the broker has had its time. The attempt goes on.
+func (a *attempt) wait(ctx context.Context) (kgo.ProduceResults, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerWithin, fmt.Errorf("the broker did not answer in %s", answerWithin))
+	defer cancel()
+	select {
+	case <-a.done:
+		return a.results, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// written are the events of a batch that is acknowledged; the tail remembers them, if it is to.
+func written(batch []prepared, end Tail) []event.Event {
+	events := make([]event.Event, 0, len(batch))
+	for _, p := range batch {
+		events = append(events, p.event)
+		if end.Recorded != nil {
+			end.Recorded[p.event.Seq] = p.event.EventID
+		}
+	}
+	return events
 }
 
 // mayBeWritten is false only for what a broker says before it writes anything.
