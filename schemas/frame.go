@@ -68,14 +68,7 @@ func (d *Decoder) Decode(ctx context.Context, value []byte) (event.Event, error)
 		envelope, err := explain(record, err)
 		return event.Event{Envelope: envelope}, err
 	}
-	e, err := DecodeEvent(s.of, s.version, record)
-	if err == nil {
-		err = event.Check(e)
-	}
-	if err != nil {
-		return event.Event{Envelope: e.Envelope}, err
-	}
-	return e, nil
+	return DecodeEvent(s.of, s.version, record)
 }
 
 // DecodeStored reads an event as it was stored: before any upcaster, and unchecked but for its bytes. Its errors are those of Decode.

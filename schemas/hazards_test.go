@@ -107,6 +107,25 @@ func TestTheWriterRefusesWhatTheReaderWould(t *testing.T) {
 	}
 }
 
+// Decoding leaves the texts to the walk. Whatever it takes, the whole check takes too.
+func TestWhatIsDecodedPassesTheWholeCheck(t *testing.T) {
+	for _, f := range fixtures(t) {
+		s := f.decode(t)
+		record := unhex(t, f.Avro)
+		for i, was := range record {
+			for _, broken := range []byte{0xff, 0xc3, was ^ 0x80} {
+				record[i] = broken
+				if e, err := DecodeEvent(s.Type, s.PayloadVersion, record); err == nil {
+					if err := event.Check(e); err != nil {
+						t.Errorf("%s, byte %d as %#x: decoded, but %v", f.file, i, broken, err)
+					}
+				}
+			}
+			record[i] = was
+		}
+	}
+}
+
 func TestAnEventIsStoredOnlyAsWhatItSaysItIs(t *testing.T) {
 	for _, c := range []struct {
 		about  string

@@ -140,7 +140,7 @@ func DecodeEvent(t event.Type, version int, record []byte) (event.Event, error) 
 	if err != nil {
 		return event.Event{Envelope: s.Envelope}, err
 	}
-	return s.Event()
+	return s.checked(event.CheckDecoded)
 }
 
 // Upcast is the event with its payload in the current shape. It keeps the version that it was stored with, and so can be shown
@@ -157,14 +157,16 @@ func (s Stored) Upcast() (Stored, error) {
 }
 
 // Event is the event of today, checked (event.Check). Beside an error stands the envelope alone.
-func (s Stored) Event() (event.Event, error) {
+func (s Stored) Event() (event.Event, error) { return s.checked(event.Check) }
+
+func (s Stored) checked(check func(event.Event) error) (event.Event, error) {
 	e := event.Event{Envelope: s.Envelope}
 	s, err := s.Upcast()
 	if err != nil {
 		return e, err
 	}
 	e.Payload = released[s.schema.eventType].mapping.read(s.payload)
-	if err := event.Check(e); err != nil {
+	if err := check(e); err != nil {
 		return event.Event{Envelope: s.Envelope}, err
 	}
 	return e, nil
