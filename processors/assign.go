@@ -73,7 +73,7 @@ type logState struct {
 
 func (p *Processor) describeLog(ctx context.Context) (logState, error) {
 	admin := kadm.NewClient(p.client)
-	all, err := admin.ListTopics(ctx, p.topic)
+	all, err := admin.ListTopics(topics.Fresh(ctx), p.topic)
 	if err != nil {
 		return logState{}, fmt.Errorf("describing topic %s: %w", p.topic, err)
 	}

@@ -65,7 +65,7 @@ const (
 // Plan compares the cluster with the spec and changes nothing.
 func Plan(ctx context.Context, admin *kadm.Client, spec Spec) ([]Change, error) {
 	names := []string{spec.Topics.Events(), spec.Topics.Runs(), spec.Topics.Decisions(), spec.Topics.Retries()}
-	details, err := admin.ListTopics(ctx, names...)
+	details, err := admin.ListTopics(Fresh(ctx), names...)
 	if err != nil {
 		return nil, fmt.Errorf("listing topics: %w", err)
 	}
@@ -186,7 +186,7 @@ func await(ctx context.Context, admin *kadm.Client, changes []Change) error {
 	}
 	ctx = kadm.WithAuthorizedOps(ctx) // asks the brokers: without it the client answers from its memory, for five seconds
 	for tick := time.NewTicker(50 * time.Millisecond); ; {
-		details, err := admin.ListTopics(ctx, names...)
+		details, err := admin.ListTopics(Fresh(ctx), names...)
 		if err != nil {
 			return fmt.Errorf("waiting for the topics: %w", err)
 		}
@@ -200,6 +200,10 @@ func await(ctx context.Context, admin *kadm.Client, changes []Change) error {
 		}
 	}
 }
+
+// Fresh makes kadm ask the brokers about topics, where it would else answer from what the client knew seconds ago: it never caches an
+// answer that holds authorized operations.
+func Fresh(ctx context.Context) context.Context { return kadm.WithAuthorizedOps(ctx) }
 
 func served(t kadm.TopicDetail) bool {
 	for _, p := range t.Partitions {

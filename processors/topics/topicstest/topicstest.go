@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -63,7 +64,7 @@ func New(t testing.TB, partitions int32) schemas.Topics {
 // Admin is a client of the tests' Kafka; New's is closed after its topics are deleted, so close this one yourself.
 func Admin(t testing.TB) *kadm.Client {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(Brokers(t)...))
+	client, err := kgo.NewClient(kgo.SeedBrokers(Brokers(t)...), kgo.MetadataMinAge(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
