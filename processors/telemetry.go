@@ -51,7 +51,8 @@ func NewTelemetry(tracers trace.TracerProvider, meters metric.MeterProvider) (*T
 	t := &Telemetry{tracer: tracers.Tracer(scope)}
 	var errs [7]error
 	t.consumed, errs[0] = messagingconv.NewClientConsumedMessages(m)
-	t.processed, errs[1] = messagingconv.NewProcessDuration(m)
+	t.processed, errs[1] = messagingconv.NewProcessDuration(m, metric.WithExplicitBucketBoundaries(
+		0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)) // as the convention has them
 	t.projected, errs[2] = m.Int64Counter("tooltape.events.projected", metric.WithUnit("{event}"),
 		metric.WithDescription("Events that were projected and stored."))
 	t.parked, errs[3] = m.Int64Counter("tooltape.sessions.parked.count", metric.WithUnit("{session}"),

@@ -47,7 +47,9 @@ once), topics, tables and the processor, until Ctrl-C. The data stays in --data 
 
 DIR/env holds the settings for every other command: set -a; . ./.tooltape/env; set +a`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return untilStopped(cmd.Context(), a.dev(cmd.Context(), o)) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return untilStopped(cmd.Context(), a.dev(cmd.Context(), o))
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "data", ".tooltape", "where the data is kept between starts")
@@ -67,6 +69,7 @@ func (a *app) dev(ctx context.Context, o devOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	o.instanceID = "dev" // after a kill the next start need not wait until the group has given the last one up
 	started := time.Now()
 	stop, err := a.startServices(ctx, o)
 	defer func() { err = errors.Join(err, stop()) }()

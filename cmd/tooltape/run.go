@@ -42,7 +42,9 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Project the events into the session history, and keep it up to date. Start more of them to share the work, up to the number of
 partitions. A bad event parks its session (tooltape parked); a broker, registry or database that is away is waited for.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return untilStopped(cmd.Context(), a.runHistory(cmd.Context(), o)) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return untilStopped(cmd.Context(), a.runHistory(cmd.Context(), o))
+		},
 	}
 	h.Flags().StringVar(&o.listen, "listen", "127.0.0.1:0", "where to answer /livez, /readyz and /metrics; port 0 is any free one")
 	h.Flags().StringVar(&o.instanceID, "instance-id", "", "a name that stays over restarts: the instance then gets its partitions back")

@@ -43,7 +43,7 @@ func newTelemetry(ctx context.Context) (*telemetry, error) {
 	}
 	t := &telemetry{registry: prometheus.NewRegistry()}
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	exporter, err := otelprom.New(otelprom.WithRegisterer(t.registry))
+	exporter, err := otelprom.New(otelprom.WithRegisterer(t.registry), otelprom.WithoutScopeInfo())
 	if err != nil {
 		return nil, fmt.Errorf("making the Prometheus exporter: %w", err)
 	}
