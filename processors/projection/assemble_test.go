@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tooltape/tooltape/schemas/event"
 	"pgregory.net/rapid"
+
+	"github.com/tooltape/tooltape/schemas/event"
 )
 
 // Short forms of items for tables: s(1) is a system item of seq 1, and so on.

@@ -25,10 +25,6 @@ func at(seq int64, p event.Payload) event.Event {
 
 func text(s string) []event.Part { return []event.Part{event.Text{Text: s}} }
 
-func recorded(callID, content string) event.RecordedItem {
-	return event.Recorded(event.ResultItem{CallID: callID, Content: text(content), IsError: event.Some(false), Trust: event.InternalTool})
-}
-
 func result(state event.RecordedItem) event.ToolResult {
 	return event.ToolResult{CallID: "call_1", Name: "send_mail", ReasonCode: event.Some("policy.refused"), ResultItem: state}
 }

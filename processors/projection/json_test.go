@@ -12,8 +12,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/tooltape/tooltape/schemas/event"
 	"pgregory.net/rapid"
+
+	"github.com/tooltape/tooltape/schemas/event"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files of testdata anew")

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tooltape/tooltape/schemas/event"
 	"pgregory.net/rapid"
+
+	"github.com/tooltape/tooltape/schemas/event"
 )
 
 // anthropicDoc is a rendering as an independent reader sees it.

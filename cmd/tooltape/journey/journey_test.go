@@ -45,10 +45,8 @@ func TestAfterADeniedApprovalTheNextMessageWorks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := tooltapetest.NewInstall(t, 4)
 			p := tooltapetest.Start(t, in.Env, "run", "history")
-			log := beforeDenial + c.denial
-			tooltapetest.MustRun(t, in.Env, strings.NewReader(log), "produce", "--backfill", "-")
+			tooltapetest.MustRun(t, in.Env, strings.NewReader(beforeDenial+c.denial), "produce", "--backfill", "-")
 			tooltapetest.MustRun(t, in.Env, strings.NewReader(afterDenial), "produce", "-")
-			log += afterDenial
 
 			shown := tooltapetest.MustRun(t, in.Env, nil, "history", "s", "--at-least", "10", "--wait", "30s", "--format", "anthropic")
 			if text := resultText(t, shown); text != c.rendered {

@@ -44,7 +44,7 @@ func Shared(t *testing.T, name string) *os.File {
 	if err != nil {
 		t.Skipf("the real data is not here (set TOOLTAPE_SHARED to its folder): %v", err)
 	}
-	t.Cleanup(func() { f.Close() })
+	t.Cleanup(func() { _ = f.Close() })
 	return f
 }
 
