@@ -93,6 +93,7 @@ func TestAfterAnUnknownOutcomeTheSessionIsLockedUntilTheSameEventsAreAcknowledge
 				t.Errorf("the next event has seq %d after %s, want 4 after %s", four.Seq, four.PrevEventID.Value, retried[1].EventID)
 			}
 			s.hasOneEventAtEachPlace("a", 4)
+			s.holds(map[string]int{"a": 4, "b": 1}) // what is on its way is waited for, not sent again
 		})
 	}
 }
