@@ -41,7 +41,7 @@ type Config struct {
 	BatchRecords, BatchBytes int
 	// Workers is how many partitions are worked on at once (default 2): each holds one connection to the store.
 	Workers int
-	// FetchBytes bounds what is fetched at once from a broker, compressed (default 2 MiB).
+	// FetchBytes bounds what is fetched at once from a broker, compressed (default 1 MiB).
 	FetchBytes int32
 	Logger     *slog.Logger
 	Telemetry  *Telemetry
@@ -53,7 +53,7 @@ const (
 	DefaultBatchRecords   = 2000
 	DefaultBatchBytes     = 4 << 20
 	DefaultWorkers        = 2
-	DefaultFetchBytes     = 2 << 20
+	DefaultFetchBytes     = 1 << 20
 
 	fetchPartitionBytes = 256 << 10
 	// maxDecompressedBytes bounds what one batch of a few kilobytes may unpack to.
