@@ -30,6 +30,7 @@ type options struct {
 	partitions  int32
 	brokers     []string
 	databaseURL string
+	product     string
 	output      string
 }
 
@@ -72,14 +73,16 @@ func runHistory(ctx context.Context, o options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.services.stop()) }()
-	dir, err := os.MkdirTemp("", "tooltape-loadtest-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	b.product = filepath.Join(dir, "tooltape")
-	if _, err := output(exec.CommandContext(ctx, "go", "build", "-o", b.product, module+"/cmd/tooltape")); err != nil {
-		return err
+	if b.product == "" {
+		dir, err := os.MkdirTemp("", "tooltape-loadtest-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		b.product = filepath.Join(dir, "tooltape")
+		if _, err := output(exec.CommandContext(ctx, "go", "build", "-o", b.product, module+"/cmd/tooltape")); err != nil {
+			return err
+		}
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.services.brokers...))
 	if err != nil {
@@ -107,7 +110,6 @@ type bench struct {
 	options
 	services *services
 	admin    *kadm.Client
-	product  string // the binary
 	name     string // what topics, groups and databases begin with
 	made     int    // databases
 }
@@ -144,7 +146,13 @@ func (b *bench) measure(ctx context.Context, l load) (_ sized, err error) {
 
 // logBytes is how large the topic is on the broker's disk; 0 where the broker does not say.
 func (b *bench) logBytes(ctx context.Context, topic string) int64 {
-	dirs, err := b.admin.DescribeAllLogDirs(ctx, kadm.TopicsSet{topic: nil})
+	partitions := make([]int32, b.partitions)
+	for i := range partitions {
+		partitions[i] = int32(i)
+	}
+	var all kadm.TopicsSet
+	all.Add(topic, partitions...)
+	dirs, err := b.admin.DescribeAllLogDirs(ctx, all)
 	if err != nil {
 		return 0
 	}

@@ -51,6 +51,7 @@ of its own, called loadtest_..., and removes them again.`,
 	f.Int32Var(&o.partitions, "partitions", o.partitions, "partitions of the topic")
 	f.StringSliceVar(&o.brokers, "brokers", nil, "Kafka's bootstrap addresses, host:port, several with commas")
 	f.StringVar(&o.databaseURL, "database-url", "", "PostgreSQL, as a user who may create databases")
+	f.StringVar(&o.product, "product", "", "the tooltape to measure; by default it is built from this module")
 	f.StringVarP(&o.output, "output", "o", "text", "how to print: text or json")
 	return cmd
 }

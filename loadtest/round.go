@@ -157,9 +157,14 @@ func serverTime(ctx context.Context, db *pgx.Conn) (time.Duration, error) {
 	return sum, err
 }
 
+const checksumRows = `
+SELECT count(*) || ' rows, ' || coalesce(sum(hashtextextended(item::text, 0)::numeric + hashtextextended(concat_ws(' ',
+    session_id, seq, item_index, event_id, run_id, occurred_at, builder_version), 0)), 0)
+FROM tooltape.history_item`
+
 // checksum says what the table holds: the same rows have the same one, in whatever order they came.
 func checksum(ctx context.Context, db *pgx.Conn) (sum string, err error) {
-	err = db.QueryRow(ctx, `SELECT count(*) || ' rows, ' || coalesce(sum(hashtextextended(h::text, 0)), 0) FROM tooltape.history_item h`).Scan(&sum)
+	err = db.QueryRow(ctx, checksumRows).Scan(&sum)
 	return sum, err
 }
 
