@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/tooltape/tooltape/cmd/tooltape/tooltapetest"
 	"github.com/tooltape/tooltape/loadtest/faults"
+	"github.com/tooltape/tooltape/loadtest/tooltapetest"
 	"github.com/tooltape/tooltape/processors/topics/topicstest"
 	"github.com/tooltape/tooltape/producer"
 	"github.com/tooltape/tooltape/schemas"

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tooltape/tooltape/cmd/tooltape/tooltapetest"
+	"github.com/tooltape/tooltape/loadtest/tooltapetest"
 )
 
 // devHome is a directory for dev. Where the tests run as root, PostgreSQL's user must be able to enter it.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tooltape/tooltape/cmd/tooltape/tooltapetest"
+	"github.com/tooltape/tooltape/loadtest/tooltapetest"
 	"github.com/tooltape/tooltape/processors/projection"
 	"github.com/tooltape/tooltape/schemas"
 )

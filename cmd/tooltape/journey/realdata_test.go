@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tooltape/tooltape/cmd/tooltape/tooltapetest"
 	"github.com/tooltape/tooltape/deploy/local/pythontest"
+	"github.com/tooltape/tooltape/loadtest/tooltapetest"
 )
 
 // shared is where real agent logs and the checks that others wrote lie: beside this checkout, or where TOOLTAPE_SHARED says.
