@@ -45,7 +45,7 @@ func (p *Processor) acquire(ctx context.Context, assigned map[int32]kgo.Offset) 
 	positions := make([]sinks.Position, 0, len(assigned))
 	for id := range assigned {
 		at, err := p.cfg.Sink.Acquire(ctx, id, log.topic)
-		if errors.As(err, new(*sinks.RefusedError)) {
+		if errors.As(err, new(*sinks.RefusedError)) || errors.As(err, new(*sinks.UnusableError)) {
 			return nil, &fatalError{fmt.Errorf("taking over partition %d of topic %s: %w", id, p.topic, err)}
 		}
 		if err != nil {

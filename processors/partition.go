@@ -96,8 +96,10 @@ func (p *partition) untilStored(ctx context.Context, records []record) error {
 	for {
 		err := p.decideAndWrite(ctx, records)
 		switch {
-		case err == nil, errors.Is(err, sinks.ErrFenced), errors.As(err, new(*sinks.RefusedError)), errors.As(err, new(*fatalError)):
+		case err == nil, errors.Is(err, sinks.ErrFenced), errors.As(err, new(*sinks.RefusedError)):
 			return err
+		case errors.As(err, new(*sinks.UnusableError)):
+			return &fatalError{fmt.Errorf("topic %s partition %d: %w", p.topic, p.id, err)}
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.Is(err, sinks.ErrStale):

@@ -156,6 +156,7 @@ func (p *Processor) options() []kgo.Opt {
 		kgo.ConsumeStartOffset(kgo.NoResetOffset()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.AdjustFetchOffsetsFn(p.takeOver),
+		kgo.OnPartitionsAssigned(p.assignedNothing),
 		kgo.OnPartitionsRevoked(p.giveUp),
 		kgo.OnPartitionsLost(p.giveUp),
 		kgo.AutoCommitMarks(), // what is stored, for the ordinary lag tools only
@@ -262,6 +263,13 @@ func (p *Processor) assigned(id int32) *assignment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.held[id]
+}
+
+// assignedNothing makes a member ready for which the group has no partition: it is there to take one over.
+func (p *Processor) assignedNothing(_ context.Context, _ *kgo.Client, assigned map[string][]int32) {
+	if len(assigned[p.topic]) == 0 {
+		p.well()
+	}
 }
 
 // giveUp ends assignments. It does not wait for a write that is under way: it takes before the next holder's acquisition, or fails.

@@ -16,7 +16,7 @@ import (
 //
 // Every write goes through a partition's position. Acquire raises the position's epoch, so that a holder that was thought dead can
 // write no more; each write names the position that its decisions were read at, and fails if another write came between.
-// An error that is none of this package's is the store's trouble (away, overloaded): nothing was decided, try again later.
+// Any of them may end with an *UnusableError. An error that is none of this package's is the store's trouble (away, overloaded): nothing was decided, try again later.
 type Sink interface {
 	// Acquire takes a partition over and says where to go on. A partition seen for the first time stands at offset 0 of the
 	// topic given; later the topic that was recorded then comes back, and the caller compares.
@@ -124,6 +124,14 @@ var ErrFenced = errors.New("the partition was taken over by another holder")
 
 // ErrStale says that the position moved since it was read, under the same epoch: refresh it, and decide again.
 var ErrStale = errors.New("the position moved since it was read")
+
+// UnusableError says that the store cannot be written to as it is, and that waiting will not change it: it lacks tables, the user may not
+// write, its rows were made by another builder version. A person must act.
+type UnusableError struct{ Err error }
+
+func (e *UnusableError) Error() string { return e.Err.Error() }
+
+func (e *UnusableError) Unwrap() error { return e.Err }
 
 // RefusedError says that the store will never take what a batch holds, such as a value out of its range. It does not say
 // which row: the caller halves the batch until one event is left, and parks its session with store_refused.

@@ -10,7 +10,7 @@ func demoTour(dir string) string {
 	return strings.ReplaceAll(`
 The demo's sessions are generated. In another terminal, from this folder:
 
-  set -a; . DIR; set +a                                       the settings of this Kafka and PostgreSQL
+  set -a; . DIR; set +a                         the settings of this Kafka and PostgreSQL
 
   tooltape history demo-denied-v1                             a denial as version 1 recorded it, without its item; the session goes on
   tooltape cat --session demo-denied-v1                       the same, as it is stored

@@ -78,9 +78,9 @@ func (a *app) printOne(v any) error {
 		return a.printJSON(v)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	names, value := columns(reflect.TypeOf(v)), reflect.ValueOf(v)
-	for i, name := range names {
-		fmt.Fprintf(w, "%s\t%s\n", name, cell(value.Field(i)))
+	value := reflect.ValueOf(v)
+	for _, c := range columns(value.Type()) {
+		fmt.Fprintf(w, "%s\t%s\n", c.name, cell(value.Field(c.field)))
 	}
 	return w.Flush()
 }
@@ -95,12 +95,15 @@ func (a *app) printList(rows any) error {
 		return a.printJSON(rows)
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	names := columns(list.Type().Elem())
-	fmt.Fprintln(w, strings.ToUpper(strings.Join(names, "\t")))
-	for i := range list.Len() {
-		cells := make([]string, len(names))
-		for c := range names {
-			cells[c] = cell(list.Index(i).Field(c))
+	shown := columns(list.Type().Elem())
+	cells := make([]string, len(shown))
+	for i, c := range shown {
+		cells[i] = strings.ToUpper(c.name)
+	}
+	fmt.Fprintln(w, strings.Join(cells, "\t"))
+	for row := range list.Len() {
+		for i, c := range shown {
+			cells[i] = cell(list.Index(row).Field(c.field))
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
@@ -116,13 +119,20 @@ func (a *app) printJSON(v any) error {
 	return err
 }
 
-func columns(t reflect.Type) []string {
-	names := make([]string, 0, t.NumField())
+// column is a field that is printed, under its JSON name.
+type column struct {
+	name  string
+	field int
+}
+
+func columns(t reflect.Type) []column {
+	var shown []column
 	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		names = append(names, name)
+		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "" {
+			shown = append(shown, column{name, i})
+		}
 	}
-	return names
+	return shown
 }
 
 // cell is a value in a table: one line, and no control character that could move the cursor of the terminal.
@@ -133,6 +143,12 @@ func cell(v reflect.Value) string {
 		s = x.UTC().Format(time.RFC3339)
 	case []string:
 		s = strings.Join(x, ",")
+	case map[string]int:
+		words := make([]string, 0, len(x))
+		for _, what := range sortedKeys(x) {
+			words = append(words, fmt.Sprintf("%d %s", x[what], what))
+		}
+		s = strings.Join(words, ", ")
 	default:
 		s = fmt.Sprint(x)
 	}

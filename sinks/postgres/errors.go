@@ -13,6 +13,7 @@ import (
 const (
 	stateFenced        = "TT001"
 	stateStale         = "TT002"
+	stateNoRight       = "42501"
 	stateNoSchema      = "3F000"
 	stateNoTable       = "42P01"
 	stateNoFunction    = "42883"
@@ -38,7 +39,9 @@ func classify(err error) error {
 	case stateStale:
 		return sinks.ErrStale
 	case stateNoSchema, stateNoTable, stateNoFunction, stateNoColumn:
-		return fmt.Errorf("%w (%s)", ErrNotMigrated, pg.Message)
+		return &sinks.UnusableError{Err: fmt.Errorf("%w (%s)", ErrNotMigrated, pg.Message)}
+	case stateNoRight:
+		return &sinks.UnusableError{Err: fmt.Errorf("the database user may not do this: %w; docs/OPERATIONS.md lists the rights", err)}
 	case stateSameRowTwice:
 		return &sinks.RefusedError{Message: refusals[pg.Code]}
 	}

@@ -86,8 +86,9 @@ func (s *Sink) Acquire(ctx context.Context, partition int32, topic sinks.Topic) 
 	err := s.pool.QueryRow(ctx, acquirePosition, s.view.Name, partition, topic.ID, topic.Partitions, s.view.BuilderVersion).
 		Scan(&p.Topic.ID, &p.Topic.Partitions, &p.NextOffset, &p.Epoch, &p.Batch)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return sinks.Position{}, fmt.Errorf("the rows of %s were not made by builder version %d, which this build has: run tooltape rebuild %s",
-			s.view.Name, s.view.BuilderVersion, s.view.Name)
+		return sinks.Position{}, &sinks.UnusableError{Err: fmt.Errorf(
+			"the rows of %s were not made by builder version %d, which this build has: project them anew into an empty database",
+			s.view.Name, s.view.BuilderVersion)}
 	}
 	if err != nil {
 		return sinks.Position{}, classify(err)
