@@ -14,6 +14,7 @@ import (
 	"github.com/tooltape/tooltape/producer/importer"
 	"github.com/tooltape/tooltape/producer/importer/claudecode"
 	"github.com/tooltape/tooltape/producer/importer/openaichat"
+	"github.com/tooltape/tooltape/schemas/event"
 )
 
 // format is one kind of log that can be imported.
@@ -84,19 +85,20 @@ type importedRow struct {
 }
 
 func (a *app) importFiles(ctx context.Context, f format, o importOptions, files []string) ([]importedRow, error) {
-	find, done, err := a.finder(ctx, false)
+	find, err := a.finder(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer find.close()
 	w, err := a.writer(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer w.Close()
+	in := importing{writer: w, finder: find, ends: map[string]importer.Tail{}}
 	var rows []importedRow
 	for _, file := range files {
-		row, err := importFile(ctx, w, find, f, o, file)
+		row, err := in.file(ctx, f, o, file)
 		rows = append(rows, row)
 		if err != nil {
 			return rows, eventCode(err)
@@ -105,8 +107,15 @@ func (a *app) importFiles(ctx context.Context, f format, o importOptions, files 
 	return rows, nil
 }
 
-// importFile appends what is new in a file. What is good before a bad place is kept, and the bad place is the error.
-func importFile(ctx context.Context, w *producer.Writer, find func(context.Context, []string) (map[string]producer.Tail, error), f format, o importOptions, file string) (importedRow, error) {
+// importing appends what is new in one file after the other.
+type importing struct {
+	writer *producer.Writer
+	finder *finder
+	ends   map[string]importer.Tail // of the sessions that were met: one may stand in several files
+}
+
+// file appends what is new in a file. What is good before a bad place is kept, and the bad place is the error.
+func (im *importing) file(ctx context.Context, f format, o importOptions, file string) (importedRow, error) {
 	row := importedRow{File: file}
 	in, err := os.Open(file)
 	if err != nil {
@@ -115,19 +124,8 @@ func importFile(ctx context.Context, w *producer.Writer, find func(context.Conte
 	defer in.Close()
 	source, readErr := f.read(in, file, o)
 	row.Skipped = source.Skipped
-	var ids []string
 	for _, s := range source.Sessions {
-		ids = append(ids, s.ID)
-	}
-	if len(ids) == 0 {
-		return row, readErr
-	}
-	tails, err := find(ctx, ids)
-	if err != nil {
-		return row, errors.Join(readErr, err)
-	}
-	for _, s := range source.Sessions {
-		n, err := appendSession(ctx, w, s, tails[s.ID])
+		n, err := im.session(ctx, s)
 		row.Events += n
 		if err != nil {
 			return row, errors.Join(readErr, fmt.Errorf("%s: %w", file, err))
@@ -137,20 +135,45 @@ func importFile(ctx context.Context, w *producer.Writer, find func(context.Conte
 	return row, readErr
 }
 
-// appendSession appends what of a session is not recorded yet, in parts that a broker takes at once.
-func appendSession(ctx context.Context, w *producer.Writer, s importer.Session, tail producer.Tail) (int, error) {
-	drafts, err := importer.Plan(s, importer.Tail{Seq: tail.Seq, EventID: tail.EventID, RunID: tail.RunID})
+// session appends what of a session is not recorded yet, in parts that a broker takes at once.
+func (im *importing) session(ctx context.Context, s importer.Session) (int, error) {
+	drafts, err := im.plan(ctx, s)
 	if err != nil {
 		return 0, err
 	}
-	w.Resume(s.ID, tail)
 	n := 0
 	for part := range slices.Chunk(drafts, appendAtOnce) {
-		recorded, err := w.Append(ctx, s.ID, part...)
-		n += len(recorded)
+		recorded, err := im.writer.Append(ctx, s.ID, part...)
 		if err != nil {
 			return n, err
 		}
+		n += len(recorded)
+		last := recorded[len(recorded)-1]
+		im.ends[s.ID] = importer.Tail{Seq: last.Seq, EventID: last.EventID, RunID: last.RunID}
 	}
 	return n, nil
+}
+
+// plan is what of a session is not recorded yet.
+func (im *importing) plan(ctx context.Context, s importer.Session) ([]event.Event, error) {
+	if end, met := im.ends[s.ID]; met {
+		return importer.Plan(s, end)
+	}
+	drafts, err := im.planAfter(ctx, s, false)
+	if errors.As(err, new(*importer.TailError)) {
+		// Amidst a run the plan needs the last event's run, which the history's watermark does not say.
+		drafts, err = im.planAfter(ctx, s, true)
+	}
+	return drafts, err
+}
+
+func (im *importing) planAfter(ctx context.Context, s importer.Session, wholly bool) ([]event.Event, error) {
+	tail, err := im.finder.tail(ctx, s.ID, wholly)
+	if err != nil {
+		return nil, err
+	}
+	im.writer.Resume(s.ID, tail)
+	end := importer.Tail{Seq: tail.Seq, EventID: tail.EventID, RunID: tail.RunID}
+	im.ends[s.ID] = end
+	return importer.Plan(s, end)
 }

@@ -69,12 +69,12 @@ func (a *app) open(path string) (io.ReadCloser, string, error) {
 }
 
 func (a *app) produce(ctx context.Context, in io.Reader, name string, backfill bool) (produced, error) {
-	find, done, err := a.finder(ctx, backfill)
+	f, err := a.finder(ctx)
 	if err != nil {
 		return produced{}, err
 	}
-	defer done()
-	w, err := a.writer(ctx, find)
+	defer f.close()
+	w, err := a.writer(ctx, f.find)
 	if err != nil {
 		return produced{}, err
 	}

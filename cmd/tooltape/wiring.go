@@ -123,7 +123,7 @@ func (a *app) eventLog(ctx context.Context) (*eventlog.Log, error) {
 	return eventlog.Open(opts, a.settings.topics().Events())
 }
 
-// writer appends events. sessions that it is asked about are looked up by find.
+// writer appends events; find, if there is one, looks up where sessions end.
 func (a *app) writer(ctx context.Context, find func(context.Context, []string) (map[string]producer.Tail, error)) (*producer.Writer, error) {
 	opts, err := a.brokers(ctx)
 	if err != nil {
@@ -134,85 +134,6 @@ func (a *app) writer(ctx context.Context, find func(context.Context, []string) (
 		return nil, err
 	}
 	return producer.New(ctx, producer.Config{Kafka: opts, Topics: a.settings.topics(), Encoder: encoder, Find: find})
-}
-
-// finder looks up where sessions end: from the history's watermarks where there is a database, then from the log. With whole, all of the
-// log is read, so that every event of these sessions is known by its seq. The second function lets the connections go.
-func (a *app) finder(ctx context.Context, whole bool) (find func(context.Context, []string) (map[string]producer.Tail, error), done func(), err error) {
-	decoder, err := a.decoder()
-	if err != nil {
-		return nil, nil, err
-	}
-	log, err := a.eventLog(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if whole || a.settings.databaseURL == "" {
-		return func(ctx context.Context, sessions []string) (map[string]producer.Tail, error) {
-			starts := map[string]eventlog.Start{}
-			for _, id := range sessions {
-				starts[id] = eventlog.Start{}
-			}
-			return tails(ctx, log, decoder, starts, nil)
-		}, log.Close, nil
-	}
-	pool, err := a.migrated(ctx)
-	if err != nil {
-		log.Close()
-		return nil, nil, err
-	}
-	return func(ctx context.Context, sessions []string) (map[string]producer.Tail, error) {
-		starts, positions, err := known(ctx, pool, sessions)
-		if err != nil {
-			return nil, err
-		}
-		return tails(ctx, log, decoder, starts, positions)
-	}, func() { pool.Close(); log.Close() }, nil
-}
-
-// known is what the history knows of sessions, and up to where it has read each partition. The positions are read first: what is
-// projected in between is then read twice, and nothing is missed.
-func known(ctx context.Context, pool *pgxpool.Pool, sessions []string) (map[string]eventlog.Start, map[int32]int64, error) {
-	all, err := postgres.Positions(ctx, pool, history.Name)
-	if err != nil {
-		return nil, nil, err
-	}
-	positions := map[int32]int64{}
-	for _, p := range all {
-		positions[p.Partition] = p.NextOffset
-	}
-	starts := map[string]eventlog.Start{}
-	for _, id := range sessions {
-		s, err := postgres.ReadSession(ctx, pool, history.Name, id)
-		if err != nil {
-			return nil, nil, err
-		}
-		start := eventlog.Start{Seq: s.Watermark.Seq, EventID: s.Watermark.EventID}
-		if s.Watermark.Seq > 0 {
-			start.Partition = event.Some(s.Watermark.Partition)
-		}
-		if p := s.Parked; p != nil {
-			start.Partition, start.Offset = event.Some(p.Partition), event.Some(p.FromOffset)
-		}
-		starts[id] = start
-	}
-	return starts, positions, nil
-}
-
-func tails(ctx context.Context, log *eventlog.Log, decoder *schemas.Decoder, starts map[string]eventlog.Start, positions map[int32]int64) (map[string]producer.Tail, error) {
-	ends, err := log.Ends(ctx, decoder, starts, positions)
-	if err != nil {
-		return nil, err
-	}
-	tails := map[string]producer.Tail{}
-	for id, end := range ends {
-		t := producer.Tail{Seq: end.Seq, EventID: end.EventID, Recorded: end.Recorded, Partition: starts[id].Partition}
-		if last := end.Last; last.OK {
-			t.RunID, t.PartitionKey = last.Value.RunID, last.Value.PartitionKey
-		}
-		tails[id] = t
-	}
-	return tails, nil
 }
 
 // admin asks the brokers about topics.

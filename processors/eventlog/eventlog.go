@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -15,24 +17,35 @@ import (
 
 // Bounds of one read.
 const (
-	fetchBytes  = 1 << 20
+	fetchBytes = 1 << 20
+	// maxAttempts and retryAfter give a partition some seconds to find another leader.
 	maxAttempts = 10
+	retryAfter  = 500 * time.Millisecond
+	// maxDecompressedBytes bounds what one batch of a few kilobytes may unpack to, here as in the loop.
+	maxDecompressedBytes = 64 << 20
 )
 
 // Log is one topic, read by partition and offset.
 type Log struct {
-	topic  string
-	client *kgo.Client
-	admin  *kadm.Client
+	topic        string
+	client       *kgo.Client
+	admin        *kadm.Client
+	decompressor kgo.Decompressor
 }
 
 // Open makes a reader of a topic. Nothing is asked of the brokers yet.
 func Open(kafka []kgo.Opt, topic string) (*Log, error) {
-	client, err := kgo.NewClient(kafka...)
+	client, err := kgo.NewClient(append(slices.Clip(kafka), kgo.MaxDecompressBatchBytes(maxDecompressedBytes))...)
 	if err != nil {
 		return nil, fmt.Errorf("configuring the Kafka client: %w", err)
 	}
-	return &Log{topic: topic, client: client, admin: kadm.NewClient(client)}, nil
+	// Of the default decompressors only a client's own is bounded.
+	decompressor, ok := client.OptValue(kgo.WithDecompressor).(kgo.Decompressor)
+	if !ok {
+		client.Close()
+		return nil, errors.New("the Kafka client has no decompressor")
+	}
+	return &Log{topic: topic, client: client, admin: kadm.NewClient(client), decompressor: decompressor}, nil
 }
 
 // Close ends the connections.
@@ -74,17 +87,17 @@ func (l *Log) Bounds(ctx context.Context) ([]Bounds, error) {
 // brokers have said that nothing is left below to, never for lack of an answer; fn's first error ends it too, as it is.
 func (l *Log) Read(ctx context.Context, partition int32, from, to int64, fn func(*kgo.Record) error) error {
 	var at place
-	for attempt := 0; from < to; {
-		records, next, err := l.fetch(ctx, &at, partition, from)
+	for failed := 0; from < to; {
+		s, err := l.fetch(ctx, &at, partition, from)
 		if err != nil {
-			if attempt++; attempt == maxAttempts || ctx.Err() != nil || !passes(err) {
+			if failed++; failed == maxAttempts || !passes(err) || !pause(ctx, retryAfter) {
 				return fmt.Errorf("reading topic %s partition %d at offset %d: %w", l.topic, partition, from, err)
 			}
-			at = place{} // the leader may have moved
+			at.known = false // the leader may have moved
 			continue
 		}
-		attempt = 0
-		for _, r := range records {
+		failed = 0
+		for _, r := range s.records {
 			if r.Offset >= to {
 				return nil
 			}
@@ -92,7 +105,10 @@ func (l *Log) Read(ctx context.Context, partition int32, from, to int64, fn func
 				return err
 			}
 		}
-		from = next
+		if s.empty && s.stable >= to {
+			return nil // compaction left nothing up to the end
+		}
+		from = s.next
 	}
 	return nil
 }
@@ -104,52 +120,90 @@ func passes(err error) bool {
 
 var errNoAnswer = errors.New("the broker's answer does not hold the partition")
 
-// place is where a partition is read: known is false until its leader was looked up.
+// pause waits, and says whether the context lets it go on.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// place is where a partition is read: known is false until its leader was looked up, and again when that one is in doubt. The topic's
+// id stays: a topic that is made again is not the same log.
 type place struct {
 	known  bool
 	leader int32
 	id     kadm.TopicID
 }
 
-func (l *Log) locate(ctx context.Context, partition int32) (place, error) {
-	topics, err := l.admin.ListTopics(ctx, l.topic)
+// locate asks the brokers, not the client's memory of them, which may be five seconds old.
+func (l *Log) locate(ctx context.Context, at place, partition int32) (place, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = kmsg.StringPtr(l.topic)
+	req.Topics = append(req.Topics, topic)
+	answer, err := req.RequestWith(ctx, l.client)
 	if err != nil {
-		return place{}, err
+		return at, err
 	}
-	t := topics[l.topic]
-	if t.Err != nil {
-		return place{}, t.Err
+	if len(answer.Topics) != 1 {
+		return at, errNoAnswer
 	}
-	p, ok := t.Partitions[partition]
-	if !ok {
-		return place{}, fmt.Errorf("topic %s has no partition %d", l.topic, partition)
+	t := answer.Topics[0]
+	switch err := kerr.ErrorForCode(t.ErrorCode); {
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return at, errors.New("there is no such topic") // Kafka calls it retriable, as it may come into being
+	case err != nil:
+		return at, err
+	case at.id != (kadm.TopicID{}) && at.id != t.TopicID:
+		return at, errors.New("the topic was deleted and made again while it was read")
 	}
-	return place{known: true, leader: p.Leader, id: t.ID}, p.Err
+	for _, p := range t.Partitions {
+		if p.Partition == partition {
+			return place{known: true, leader: p.Leader, id: t.TopicID}, kerr.ErrorForCode(p.ErrorCode)
+		}
+	}
+	return at, errors.New("the topic has no such partition")
 }
 
-// fetch asks the leader for one stretch and says where the next begins. A stretch may hold no record at all: compaction leaves gaps.
-func (l *Log) fetch(ctx context.Context, at *place, partition int32, from int64) ([]*kgo.Record, int64, error) {
+// stretch is what one fetch brought. It may hold no record at all: compaction leaves gaps, and transactions their marks.
+type stretch struct {
+	records []*kgo.Record
+	next    int64
+	empty   bool  // there was nothing, not even what is not handed on
+	stable  int64 // the last stable offset
+}
+
+// fetch asks the leader for one stretch.
+func (l *Log) fetch(ctx context.Context, at *place, partition int32, from int64) (stretch, error) {
 	if !at.known {
 		var err error
-		if *at, err = l.locate(ctx, partition); err != nil {
-			return nil, 0, err
+		if *at, err = l.locate(ctx, *at, partition); err != nil {
+			return stretch{}, err
 		}
 	}
 	answer, err := l.client.Broker(int(at.leader)).RetriableRequest(ctx, l.request(*at, partition, from))
 	if err != nil {
-		return nil, 0, err
+		return stretch{}, err
 	}
 	response := answer.(*kmsg.FetchResponse)
 	if err := kerr.ErrorForCode(response.ErrorCode); err != nil {
-		return nil, 0, err
+		return stretch{}, err
 	}
 	if len(response.Topics) != 1 || len(response.Topics[0].Partitions) != 1 {
-		return nil, 0, errNoAnswer
+		return stretch{}, errNoAnswer
 	}
+	raw := &response.Topics[0].Partitions[0]
 	fetched, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
 		Offset: from, Topic: l.topic, Partition: partition, IsolationLevel: kgo.ReadCommitted(),
-	}, &response.Topics[0].Partitions[0], kgo.DefaultDecompressor(), nil)
-	return fetched.Records, next, fetched.Err
+	}, raw, l.decompressor, nil)
+	s := stretch{records: fetched.Records, next: next, empty: len(raw.RecordBatches) == 0, stable: raw.LastStableOffset}
+	if fetched.Err == nil && next == from && !s.empty {
+		return stretch{}, errors.New("the batch there cannot be read")
+	}
+	return s, fetched.Err
 }
 
 func (l *Log) request(at place, partition int32, from int64) *kmsg.FetchRequest {
