@@ -191,7 +191,7 @@ func TestRowsOfAnotherBuilderVersion(t *testing.T) {
 	_, pool, at := open(t, view)
 	view.BuilderVersion++
 	_, err := postgres.New(pool, view).Acquire(t.Context(), 0, at.Topic)
-	if err == nil || !strings.Contains(err.Error(), "tooltape rebuild notes") {
+	if !errors.As(err, new(*sinks.UnusableError)) || !strings.Contains(err.Error(), "builder version 2") {
 		t.Errorf("got %v", err)
 	}
 	if n := count(t, pool, "tooltape.position WHERE epoch = 1"); n != 1 {
