@@ -112,14 +112,17 @@ func (s *Sink) Refresh(ctx context.Context, at sinks.Position) (sinks.Position, 
 
 // One statement reads one snapshot: where the position in it is still at, so is everything else. The position's line comes with
 // every session, and once where there is none.
+//
+// Each table has at most one line for a session; the LIMIT says so to the planner, which would else read all of it rather than look
+// up the sessions of a batch.
 const readSessions = `
 SELECT p.epoch, p.batch, s.*
 FROM tooltape.position p
 LEFT JOIN (
     SELECT i.id, ` + sessionColumns + `
     FROM unnest($3::text[]) AS i (id)
-    LEFT JOIN tooltape.watermark w ON w.projection = $1 AND w.session_id = i.id
-    LEFT JOIN tooltape.parked k ON k.projection = $1 AND k.session_id = i.id
+    LEFT JOIN LATERAL (SELECT * FROM tooltape.watermark WHERE projection = $1 AND session_id = i.id LIMIT 1) w ON true
+    LEFT JOIN LATERAL (SELECT * FROM tooltape.parked WHERE projection = $1 AND session_id = i.id LIMIT 1) k ON true
     WHERE w.session_id IS NOT NULL OR k.session_id IS NOT NULL
 ) s ON true
 WHERE p.projection = $1 AND p.partition = $2`
@@ -189,11 +192,31 @@ ON CONFLICT (projection, session_id) DO UPDATE SET
     seq = excluded.seq, type = excluded.type, payload_version = excluded.payload_version, code = excluded.code, message = excluded.message,
     since = excluded.since, held = excluded.held, builds = excluded.builds, due = excluded.due`
 
+	deleteParked = `DELETE FROM tooltape.parked WHERE projection = $1 AND session_id = ANY ($2::text[])`
+
 	insertSetAside = `
 INSERT INTO tooltape.set_aside (projection, partition, at_offset, code, message, since, key, value)
 SELECT $1, $2::integer, * FROM unnest($3::bigint[], $4::text[], $5::text[], $6::timestamptz[], $7::bytea[], $8::bytea[])
 ON CONFLICT (projection, partition, at_offset) DO NOTHING`
 )
+
+const selectDue = `
+SELECT k.session_id, ` + parkedColumns + `
+FROM tooltape.parked k
+WHERE k.projection = $1 AND k.partition = $2 AND k.code <> 'conflict' AND (k.due OR NOT k.builds @> ARRAY[$3])
+ORDER BY k.from_offset, k.session_id`
+
+// Due lists the sessions of a partition that should be tried again.
+func (s *Sink) Due(ctx context.Context, partition int32, build string) ([]sinks.Parked, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return list(ctx, s.pool, selectDue, []any{s.view.Name, partition, build}, func(row pgx.CollectableRow) (sinks.Parked, error) {
+		var id string
+		var columns parkedRow
+		err := row.Scan(append([]any{&id}, columns.targets()...)...)
+		return columns.parked(id), err
+	})
+}
 
 // Write stores a batch whole, or nothing of it: one round trip, one transaction. Its first statement locks the position and fails
 // where it moved, and with it all that follow.
@@ -216,6 +239,9 @@ func (s *Sink) Write(ctx context.Context, b sinks.Batch) (sinks.Position, error)
 	}
 	if len(b.Parked) > 0 {
 		s.addParked(st, b.Parked)
+	}
+	if len(b.Unparked) > 0 {
+		s.addUnparked(st, b.Unparked)
 	}
 	if len(b.SetAside) > 0 {
 		s.addSetAside(st, b.At.Partition, b.SetAside)
@@ -264,6 +290,14 @@ func (s *Sink) addParked(st *Statements, parked []sinks.Parked) {
 	}
 	st.Add(upsertParked, s.view.Name, sessions, partitions, fromOffsets, atOffsets, seqs, types, versions, codes, messages, sinces, held,
 		builds, due)
+}
+
+func (s *Sink) addUnparked(st *Statements, ids []string) {
+	sessions := st.Texts()
+	for _, id := range ids {
+		sessions.Text(id)
+	}
+	st.Add(deleteParked, s.view.Name, sessions)
 }
 
 func (s *Sink) addSetAside(st *Statements, partition int32, setAside []sinks.SetAside) {
