@@ -100,6 +100,10 @@ func compare(ctx context.Context, admin *kadm.Client, spec Spec, d kadm.TopicDet
 	if r := spec.Recorded; r != nil && d.Topic == spec.Topics.Events() && r.ID != uuid.UUID(d.ID).String() {
 		return refuse("it was deleted and made again: its id is %s, the store has projected %s", uuid.UUID(d.ID), r.ID)
 	}
+	if r := spec.Recorded; r != nil && d.Topic == spec.Topics.Events() && r.Partitions != spec.Partitions {
+		return refuse("it has %d partitions, the store has projected %d: sessions now lie on other partitions than their earlier events; make new topics under another prefix, and copy the log",
+			spec.Partitions, r.Partitions)
+	}
 	have, err := configs(ctx, admin, d.Topic)
 	if err != nil {
 		return Change{}, err
