@@ -42,12 +42,14 @@ type decision struct {
 	stored  func(sessionID string) sinks.Session
 	changed map[string]sinks.Session
 	batch   sinks.Batch
+	// parked counts the sessions that this batch parks, by code.
+	parked map[event.Code]int
 }
 
 func newDecision(at sinks.Position, stored func(string) sinks.Session, build string, now time.Time) *decision {
 	return &decision{
 		build: build, now: now, topic: at.Topic,
-		stored: stored, changed: map[string]sinks.Session{},
+		stored: stored, changed: map[string]sinks.Session{}, parked: map[event.Code]int{},
 		batch: sinks.Batch{At: at, NextOffset: at.NextOffset},
 	}
 }
@@ -81,35 +83,45 @@ func (d *decision) take(r *record, read func(*record) error) error {
 
 func (d *decision) takeEvent(r *record, read func(*record) error) error {
 	s := d.session(r.place.SessionID)
-	at := d.batch.At.Partition
-	if s.Watermark.Seq > 0 && s.Watermark.Partition != at {
+	if s.Watermark.Seq > 0 && s.Watermark.Partition != d.batch.At.Partition {
 		d.setAside(r, event.WrongPartition, fmt.Sprintf("its session is projected from partition %d", s.Watermark.Partition))
 		return nil
 	}
-	if r.place.Seq < s.Watermark.Seq || r.place.Seq == s.Watermark.Seq && r.place.EventID == s.Watermark.EventID {
-		return nil // projected before
+	if isProjected(r, s.Watermark) {
+		return nil
 	}
 	if s.Parked != nil {
-		d.hold(s)
+		d.hold(r, s)
 		return nil
 	}
 	if err := read(r); err != nil {
 		return err
 	}
-	if fault := d.fault(r, s.Watermark); fault != nil {
-		if fault.Code == event.WrongPartition {
-			d.setAside(r, fault.Code, fault.Message)
-			return nil
-		}
+	switch fault := d.project(r, s); {
+	case fault == nil:
+	case fault.Code == event.WrongPartition:
+		d.setAside(r, fault.Code, fault.Message)
+	default:
 		d.park(r, s, fault)
-		return nil
+	}
+	return nil
+}
+
+// isProjected says whether the record is of an event that is projected already.
+func isProjected(r *record, w sinks.Watermark) bool {
+	return r.place.Seq < w.Seq || r.place.Seq == w.Seq && r.place.EventID == w.EventID
+}
+
+// project adds the record's event, which was read, to the batch; or it says why it cannot be the session's next.
+func (d *decision) project(r *record, s sinks.Session) *event.Error {
+	if fault := d.fault(r, s.Watermark); fault != nil {
+		return fault
 	}
 	items, err := projection.Items(r.event)
 	if err != nil {
-		d.park(r, s, asFault(err))
-		return nil
+		return asFault(err)
 	}
-	s.Watermark = sinks.Watermark{Seq: r.event.Seq, EventID: r.event.EventID, Partition: at}
+	s.Watermark = sinks.Watermark{Seq: r.event.Seq, EventID: r.event.EventID, Partition: d.batch.At.Partition}
 	d.changed[r.place.SessionID] = s
 	d.batch.Events = append(d.batch.Events, sinks.Projected{Offset: r.offset, Event: r.event, Items: items})
 	return nil
@@ -140,18 +152,32 @@ func (d *decision) fault(r *record, w sinks.Watermark) *event.Error {
 // park stops the session before this record.
 func (d *decision) park(r *record, s sinks.Session, fault *event.Error) {
 	s.Parked = &sinks.Parked{
-		SessionID: r.place.SessionID, Partition: d.batch.At.Partition, FromOffset: r.offset, Offset: r.offset, Seq: r.place.Seq,
-		Type: r.event.Type, PayloadVersion: r.event.PayloadVersion,
-		Code: fault.Code, Message: strings.TrimPrefix(fault.Error(), string(fault.Code)+": "),
-		Since: d.now, Builds: []string{d.build},
+		SessionID: r.place.SessionID, Partition: d.batch.At.Partition, FromOffset: r.offset, Since: d.now, Builds: []string{d.build},
 	}
+	describe(s.Parked, r, fault)
 	d.changed[r.place.SessionID] = s
+	d.parked[fault.Code]++
 }
 
-// hold counts one more event that waits behind a parked one.
-func (d *decision) hold(s sinks.Session) {
+// describe says which event is at fault, and why.
+func describe(p *sinks.Parked, r *record, fault *event.Error) {
+	p.Offset, p.Seq, p.Type, p.PayloadVersion = r.offset, r.place.Seq, r.event.Type, r.event.PayloadVersion
+	p.Code, p.Message = fault.Code, sentence(fault)
+}
+
+// sentence is a fault without its code, which has a column of its own.
+func sentence(fault *event.Error) string {
+	return strings.TrimPrefix(fault.Error(), string(fault.Code)+": ")
+}
+
+// hold counts one more event that waits. Where it is the very event that the session waits for, the session is due: the hole is filled,
+// or what was bad was written again.
+func (d *decision) hold(r *record, s sinks.Session) {
 	p := *s.Parked // the stored row is shared with the cache
 	p.Held++
+	if r.place.Seq == s.Watermark.Seq+1 && p.Code != event.Conflict {
+		p.Due = true
+	}
 	s.Parked = &p
 	d.changed[p.SessionID] = s
 }

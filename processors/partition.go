@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -18,12 +19,18 @@ import (
 type partition struct {
 	*Processor
 	id  int32
-	at  sinks.Position
 	ctx context.Context // ends when the assignment does
 
+	// mu is held while a batch is decided and written, by the live flow and by the second reader in turn: within this process
+	// neither finds the position moved by the other.
+	mu       sync.Mutex
+	at       sinks.Position
 	sessions sessionCache
-	labels   labels
-	end      int64 // the partition's end offset when these records were fetched
+
+	// due wakes the second reader.
+	due    chan struct{}
+	labels labels
+	end    int64 // the partition's end offset when these records were fetched
 }
 
 // project brings the records, which follow the position, into the sink. It returns only when they are stored, or with the reason
@@ -96,33 +103,40 @@ func (p *partition) untilStored(ctx context.Context, records []record) error {
 	for {
 		err := p.decideAndWrite(ctx, records)
 		switch {
-		case err == nil, errors.Is(err, sinks.ErrFenced), errors.As(err, new(*sinks.RefusedError)):
+		case err == nil, errors.Is(err, sinks.ErrFenced), errors.As(err, new(*sinks.RefusedError)), errors.As(err, new(*BadBuildError)):
 			return err
 		case errors.As(err, new(*sinks.UnusableError)):
 			return &fatalError{fmt.Errorf("topic %s partition %d: %w", p.topic, p.id, err)}
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, sinks.ErrStale):
-			p.sessions.clear()
+		case errors.Is(err, sinks.ErrStale): // only what it says can be done: read again
 		default:
 			p.trouble(p.id, err)
 			if !wait(ctx) {
 				return context.Cause(ctx)
 			}
 		}
-		// Whether the last write took is open: the position says.
-		at, err := p.cfg.Sink.Refresh(ctx, p.at)
-		if errors.Is(err, sinks.ErrFenced) {
+		if err := p.refresh(ctx); errors.Is(err, sinks.ErrFenced) {
 			return err
-		}
-		if err == nil && at != p.at {
-			p.at = at
-			p.sessions.clear()
 		}
 	}
 }
 
+// refresh reads the position again: whether the last write took is open, and the position says.
+func (p *partition) refresh(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, err := p.cfg.Sink.Refresh(ctx, p.at)
+	if err == nil && at != p.at {
+		p.at = at
+		p.sessions.clear()
+	}
+	return err
+}
+
 func (p *partition) decideAndWrite(ctx context.Context, records []record) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	// Records below the position are stored: a write with an unknown outcome took, or Kafka gave us more than we asked for.
 	first := slices.IndexFunc(records, func(r record) bool { return r.offset >= p.at.NextOffset })
 	if first < 0 {
@@ -138,16 +152,37 @@ func (p *partition) decideAndWrite(ctx context.Context, records []record) error 
 			return err
 		}
 	}
-	batch := d.finish()
-	at, err := p.cfg.Sink.Write(ctx, batch)
+	if err := badBuild(d, records); err != nil {
+		return err
+	}
+	if err := p.write(ctx, d); err != nil {
+		return err
+	}
+	p.report(ctx, &d.batch, records[len(records)-1].time)
+	return nil
+}
+
+// write stores a decision, and from then on it is what is so. The caller holds mu.
+func (p *partition) write(ctx context.Context, d *decision) error {
+	at, err := p.cfg.Sink.Write(ctx, d.finish())
 	if err != nil {
 		return err
 	}
 	p.at = at
 	p.sessions.put(d.changed)
 	p.well()
-	p.report(ctx, &batch, records[len(records)-1].time)
+	if slices.ContainsFunc(d.batch.Parked, func(s sinks.Parked) bool { return s.Due }) {
+		p.wake()
+	}
 	return nil
+}
+
+// wake tells the second reader that there is work.
+func (p *partition) wake() {
+	select {
+	case p.due <- struct{}{}:
+	default: // it knows
+	}
 }
 
 // report tells of what was stored: the group's offset for the lag tools, the metrics, and each newly parked session once.
@@ -170,13 +205,20 @@ func (p *partition) report(ctx context.Context, b *sinks.Batch, newest time.Time
 
 // load brings the sessions of these records into the cache.
 func (p *partition) load(ctx context.Context, records []record) error {
-	var missing []string
+	ids := make([]string, 0, len(records))
 	for _, r := range records {
-		if r.place.SessionID == "" {
-			continue
+		if r.place.SessionID != "" {
+			ids = append(ids, r.place.SessionID)
 		}
-		if _, ok := p.sessions.find(r.place.SessionID); !ok {
-			missing = append(missing, r.place.SessionID)
+	}
+	return p.loadSessions(ctx, ids)
+}
+
+func (p *partition) loadSessions(ctx context.Context, ids []string) error {
+	var missing []string
+	for _, id := range ids {
+		if _, ok := p.sessions.find(id); !ok {
+			missing = append(missing, id)
 		}
 	}
 	if len(missing) == 0 {

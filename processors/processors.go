@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tooltape/tooltape/processors/eventlog"
 	"github.com/tooltape/tooltape/schemas"
 	"github.com/tooltape/tooltape/sinks"
 )
@@ -66,6 +67,7 @@ type Processor struct {
 	cfg    Config
 	topic  string
 	client *kgo.Client
+	scan   *eventlog.Log // for the second readers
 	log    *slog.Logger
 	health health
 
@@ -74,6 +76,8 @@ type Processor struct {
 
 	mu   sync.Mutex
 	held map[int32]*assignment
+
+	healers sync.WaitGroup
 }
 
 // assignment is a partition and the end of this member's hold on it.
@@ -126,24 +130,31 @@ func orDefault[T comparable](v *T, d T) {
 
 // Run projects until ctx ends, then leaves the group and returns nil; or until something that a person must see, and returns it.
 func (p *Processor) Run(ctx context.Context) error {
-	ctx, p.stop = context.WithCancelCause(ctx)
-	defer p.stop(nil)
-	p.run = ctx
+	run, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	p.run, p.stop = run, stop
 	client, err := kgo.NewClient(slices.Concat(p.cfg.Kafka, p.options())...)
 	if err != nil {
 		return fmt.Errorf("configuring the Kafka client: %w", err)
 	}
 	p.client = client
-	if _, err := p.describeLog(ctx); err != nil { // what is wrong from the start is said at the start
+	if p.scan, err = eventlog.Open(p.cfg.Kafka, p.topic); err != nil {
+		client.Close()
+		return err
+	}
+	defer p.scan.Close()
+	if _, err := p.describeLog(run); err != nil { // what is wrong from the start is said at the start
 		client.Close()
 		return err
 	}
 	client.AddConsumeTopics(p.topic) // only now: a client that has topics joins its group while it is made
-	err = p.loop(ctx)
-	p.leave()
-	if fatal := (*fatalError)(nil); errors.As(context.Cause(ctx), &fatal) {
-		return fatal
+	err = p.loop(run)
+	if ctx.Err() == nil && run.Err() != nil { // not told to stop: something below ended it
+		err = context.Cause(run)
 	}
+	stop(nil)
+	p.healers.Wait()
+	p.leave()
 	return err
 }
 
@@ -224,6 +235,11 @@ func (p *Processor) outcome(a *assignment, err error) error {
 		p.log.Warn("another holder has taken the partition over; this one stops here and waits for its next assignment", "partition", a.id)
 		p.drop(a.id, sinks.ErrFenced)
 		return nil
+	case errors.As(err, new(*BadBuildError)):
+		p.log.Error("the partition stops", "partition", a.id, "error", err)
+		p.health.stopped(err)
+		p.drop(a.id, err)
+		return nil
 	}
 	return err
 }
@@ -252,10 +268,16 @@ func (p *Processor) hold(at sinks.Position) {
 	ctx, end := context.WithCancelCause(p.run)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held[id] = &assignment{&partition{
-		Processor: p, id: id, at: at, ctx: ctx, sessions: newSessionCache(max(cachedSessions, p.cfg.BatchRecords)),
+	a := &assignment{&partition{
+		Processor: p, id: id, at: at, ctx: ctx, due: make(chan struct{}, 1), sessions: newSessionCache(max(cachedSessions, p.cfg.BatchRecords)),
 		labels: newLabels(p.cfg.Projection, p.topic, p.cfg.Topics.Group(p.cfg.Projection), id),
 	}, end}
+	p.held[id] = a
+	p.healers.Go(func() {
+		if err := p.outcome(a, a.heal()); err != nil {
+			p.stop(err)
+		}
+	})
 	p.log.Info("partition taken over", "partition", id, "offset", at.NextOffset, "epoch", at.Epoch)
 }
 

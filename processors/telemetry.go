@@ -155,6 +155,14 @@ type health struct {
 	mu      sync.Mutex
 	joined  bool
 	trouble error
+	stop    error // what stopped a partition for good
+}
+
+// stopped remembers why a partition stopped: the processor is not ready from then on.
+func (h *health) stopped(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stop = err
 }
 
 // troubled remembers what stands in the way and says whether it is news.
@@ -180,6 +188,8 @@ func (h *health) ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
+	case h.stop != nil:
+		return h.stop
 	case h.trouble != nil:
 		return h.trouble
 	case !h.joined:

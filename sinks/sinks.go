@@ -27,6 +27,9 @@ type Sink interface {
 	// Sessions is what the store knows of these sessions; one it does not know is not in the map. What it returns holds as long as
 	// the position is at; ErrStale or ErrFenced where it already moved.
 	Sessions(ctx context.Context, at Position, ids []string) (map[string]Session, error)
+	// Due lists the parked sessions of a partition that should be tried again, lowest FromOffset first: those marked so, and those that
+	// this build has not tried; never one in conflict, which only a person settles.
+	Due(ctx context.Context, partition int32, build string) ([]Parked, error)
 	// Write stores a batch whole and returns the position after it, or stores nothing: ErrFenced, ErrStale, or a *RefusedError
 	// where the store will never take what the batch holds.
 	Write(ctx context.Context, b Batch) (Position, error)
@@ -115,6 +118,8 @@ type Batch struct {
 	Events []Projected
 	// Parked replaces the rows of these sessions, at most one each.
 	Parked []Parked
+	// Unparked are sessions that wait no longer: their parked rows go. None of them is in Parked.
+	Unparked []string
 	// SetAside adds these rows, by offset; a row that is there stays.
 	SetAside []SetAside
 }

@@ -107,6 +107,23 @@ func (s *Sink) Sessions(ctx context.Context, at sinks.Position, ids []string) (m
 	return known, nil
 }
 
+// Due lists the sessions of a partition that should be tried again.
+func (s *Sink) Due(ctx context.Context, partition int32, build string) ([]sinks.Parked, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var due []sinks.Parked
+	for _, p := range s.parked {
+		if p.Partition == partition && p.Code != event.Conflict && (p.Due || !slices.Contains(p.Builds, build)) {
+			p.Builds = slices.Clone(p.Builds)
+			due = append(due, p)
+		}
+	}
+	slices.SortFunc(due, func(a, b sinks.Parked) int {
+		return cmp.Or(cmp.Compare(a.FromOffset, b.FromOffset), cmp.Compare(a.SessionID, b.SessionID))
+	})
+	return due, ctx.Err()
+}
+
 // Write stores a batch whole, or nothing of it.
 func (s *Sink) Write(ctx context.Context, b sinks.Batch) (sinks.Position, error) {
 	s.mu.Lock()
@@ -130,6 +147,9 @@ func (s *Sink) Write(ctx context.Context, b sinks.Batch) (sinks.Position, error)
 	}
 	for _, p := range b.Parked {
 		s.park(p)
+	}
+	for _, id := range b.Unparked {
+		delete(s.parked, id)
 	}
 	for _, a := range b.SetAside {
 		s.keep(b.At.Partition, a)
