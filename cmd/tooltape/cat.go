@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -49,7 +50,7 @@ func (a *app) cat(ctx context.Context, o catOptions) error {
 		return err
 	}
 	defer log.Close()
-	c := catting{app: a, options: o, ends: map[string]int64{}, early: map[string]map[int64][]byte{}}
+	c := catting{app: a, options: o, printed: map[string][]eventHash{}, early: map[string]map[int64]catLine{}}
 	if err := log.ReadAll(ctx, func(r *kgo.Record) error { return c.record(ctx, decoder, r) }); err != nil {
 		return err
 	}
@@ -66,9 +67,24 @@ func (a *app) cat(ctx context.Context, o catOptions) error {
 type catting struct {
 	*app
 	options catOptions
-	ends    map[string]int64            // the last seq printed of each session
-	early   map[string]map[int64][]byte // lines that came before their place
+	printed map[string][]eventHash       // of each session: what stands at seq 1, 2, 3…
+	early   map[string]map[int64]catLine // lines that came before their place
 	unread  int
+}
+
+// catLine is an event's line; nil where it was not asked for.
+type catLine struct {
+	event eventHash
+	line  []byte
+}
+
+// eventHash stands for an event's id: a log has many.
+type eventHash uint64
+
+func hashOf(eventID string) eventHash {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(eventID)) // a hash takes everything
+	return eventHash(h.Sum64())
 }
 
 func (c *catting) record(ctx context.Context, decoder *schemas.Decoder, r *kgo.Record) error {
@@ -91,14 +107,17 @@ func (c *catting) record(ctx context.Context, decoder *schemas.Decoder, r *kgo.R
 	if err != nil {
 		return err
 	}
+	if key.SessionID != stored.SessionID || key.Seq != stored.Seq || key.EventID != stored.EventID {
+		return c.tell(r, &event.Error{Code: event.KeyMismatch, Message: "the record's key names another event than its value"})
+	}
 	line, err := c.line(stored)
 	if err != nil {
 		return c.tell(r, err)
 	}
-	return c.place(stored, line)
+	return c.place(r, stored, line)
 }
 
-// line is the event's line; nil where it was not asked for.
+// line is the event as it is printed.
 func (c *catting) line(e schemas.Stored) ([]byte, error) {
 	if c.options.run != "" && e.RunID.Or("") != c.options.run || c.options.eventType != "" && string(e.Type) != c.options.eventType {
 		return nil, nil
@@ -106,25 +125,41 @@ func (c *catting) line(e schemas.Stored) ([]byte, error) {
 	return e.AppendJSON(nil)
 }
 
-func (c *catting) place(e schemas.Stored, line []byte) error {
-	switch end := c.ends[e.SessionID]; {
-	case e.Seq <= end: // sent again
-		return nil
-	case e.Seq > end+1:
-		if c.early[e.SessionID] == nil {
-			c.early[e.SessionID] = map[int64][]byte{}
-		}
-		c.early[e.SessionID][e.Seq] = line
+// place prints the line when its turn has come. A second event at its place is told, and not printed.
+func (c *catting) place(r *kgo.Record, e schemas.Stored, line []byte) error {
+	id, printed := hashOf(e.EventID), c.printed[e.SessionID]
+	there, taken := c.early[e.SessionID][e.Seq]
+	if e.Seq <= int64(len(printed)) {
+		there, taken = catLine{event: printed[e.Seq-1]}, true
+	}
+	if taken && there.event != id {
+		return c.tell(r, &event.Error{Code: event.Conflict, Message: fmt.Sprintf(
+			"event %s claims seq %d of session %s, where another event stands", e.EventID, e.Seq, e.SessionID)})
+	}
+	if taken { // sent again
 		return nil
 	}
-	for ok := true; ok; line, ok = c.early[e.SessionID][c.ends[e.SessionID]+1] {
-		c.ends[e.SessionID]++
-		delete(c.early[e.SessionID], c.ends[e.SessionID])
-		if err := c.print(line); err != nil {
+	if c.early[e.SessionID] == nil {
+		c.early[e.SessionID] = map[int64]catLine{}
+	}
+	c.early[e.SessionID][e.Seq] = catLine{id, line}
+	return c.inTurn(e.SessionID)
+}
+
+// inTurn prints what follows the last line without a hole.
+func (c *catting) inTurn(session string) error {
+	for {
+		seq := int64(len(c.printed[session])) + 1
+		next, ok := c.early[session][seq]
+		if !ok {
+			return nil
+		}
+		delete(c.early[session], seq)
+		c.printed[session] = append(c.printed[session], next.event)
+		if err := c.print(next.line); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
 // leftOver prints what stands behind holes.
@@ -133,12 +168,12 @@ func (c *catting) leftOver() error {
 		if len(c.early[id]) == 0 {
 			continue
 		}
-		if _, err := fmt.Fprintf(c.errs, "session %s: seq %d is not in the log; what follows it is printed all the same\n", id, c.ends[id]+1); err != nil {
+		if _, err := fmt.Fprintf(c.errs, "session %s: seq %d is not in the log; what follows it is printed all the same\n", id, len(c.printed[id])+1); err != nil {
 			return err
 		}
 		c.unread++
 		for _, seq := range sortedKeys(c.early[id]) {
-			if err := c.print(c.early[id][seq]); err != nil {
+			if err := c.print(c.early[id][seq].line); err != nil {
 				return err
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 
@@ -61,6 +62,9 @@ run. What a source did not record is null, never made up.`,
 			Use: f.name + " FILE...", Short: f.short, Long: f.long, Args: cobra.MinimumNArgs(1),
 			RunE: func(cmd *cobra.Command, files []string) error {
 				rows, err := a.importFiles(cmd.Context(), f, o, files)
+				if rows == nil {
+					return err
+				}
 				if printErr := a.printList(rows); printErr != nil {
 					return printErr
 				}
@@ -116,14 +120,14 @@ type importing struct {
 
 // file appends what is new in a file. What is good before a bad place is kept, and the bad place is the error.
 func (im *importing) file(ctx context.Context, f format, o importOptions, file string) (importedRow, error) {
-	row := importedRow{File: file}
+	row := importedRow{File: file, Skipped: map[string]int{}}
 	in, err := os.Open(file)
 	if err != nil {
 		return row, err
 	}
 	defer in.Close()
 	source, readErr := f.read(in, file, o)
-	row.Skipped = source.Skipped
+	maps.Copy(row.Skipped, source.Skipped)
 	for _, s := range source.Sessions {
 		n, err := im.session(ctx, s)
 		row.Events += n

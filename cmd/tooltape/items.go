@@ -26,10 +26,10 @@ The first event that cannot be projected ends it with exit code 1 and the code a
 			}
 			defer in.Close()
 			last := map[string]event.Envelope{}
-			return eventCode(eachLine(in, func(n int, line []byte) error {
+			return eventCode(eachLine(in, name, func(_ int, line []byte) error {
 				items, err := project(line, last)
 				if err != nil {
-					return fmt.Errorf("%s line %d: %w", name, n, err)
+					return err
 				}
 				for _, item := range items {
 					if _, err := fmt.Fprintf(a.out, "%s\n", projection.AppendJSON(nil, item)); err != nil {

@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // The exit codes.
@@ -22,14 +24,14 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:])
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
 // run is main without the process: one command line, its exit code.
-func run(ctx context.Context, args []string) int {
-	app := &app{out: os.Stdout, errs: os.Stderr, in: os.Stdin}
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	app := &app{in: in, out: out, errs: errs}
 	root := app.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -40,11 +42,24 @@ func run(ctx context.Context, args []string) int {
 		return exitFailed
 	}
 	usage := !app.started || errors.As(err, new(*usageError))
+	if !app.started {
+		app.settings.output = outputOf(args)
+	}
 	app.report(err, usage)
 	if usage {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// outputOf is the output that a command line asks for which was not understood.
+func outputOf(args []string) (output string) {
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.ParseErrorsWhitelist.UnknownFlags = true
+	f.SetOutput(io.Discard)
+	f.StringVarP(&output, "output", "o", os.Getenv("TOOLTAPE_OUTPUT"), "")
+	_ = f.Parse(args) // what it does not understand is being reported already
+	return output
 }
 
 // root is the whole command tree.
@@ -83,6 +98,9 @@ brokers: for --brokers), in this order.`,
 	} {
 		for _, c := range commands {
 			c.GroupID = group
+			if c.HasSubCommands() { // else a subcommand that is not there would be answered with help, and exit code 0
+				c.Args, c.RunE = cobra.NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			}
 			root.AddCommand(c)
 		}
 	}

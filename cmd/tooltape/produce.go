@@ -40,6 +40,9 @@ file is safe where the lines state event_id and seq.`,
 			}
 			defer in.Close()
 			summary, err := a.produce(cmd.Context(), in, name, backfill)
+			if err != nil && summary.Events == 0 {
+				return err
+			}
 			if printErr := a.printOne(summary); printErr != nil {
 				return printErr
 			}
@@ -94,30 +97,27 @@ type producing struct {
 	name     string
 	backfill bool
 
-	waiting   []schemas.Stored
-	firstLine int // of waiting
-	events    int
-	sessions  map[string]bool
+	waiting  []schemas.Stored
+	at       []int // the lines of waiting
+	events   int
+	sessions map[string]bool
 }
 
 func (p *producing) lines(ctx context.Context, in io.Reader) error {
-	return eachLine(in, func(n int, line []byte) error {
+	return eachLine(in, p.name, func(n int, line []byte) error {
 		e, err := schemas.ParseJSON(line)
 		if err == nil && e.SessionID == "" {
 			err = &event.Error{Code: event.BadEnvelope, Field: "session_id", Message: "is missing"}
 		}
 		if err != nil {
-			return fmt.Errorf("%s line %d: %w", p.name, n, err)
+			return err
 		}
 		if len(p.waiting) > 0 && (p.waiting[0].SessionID != e.SessionID || len(p.waiting) == appendAtOnce) {
 			if err := p.flush(ctx); err != nil {
 				return err
 			}
 		}
-		if len(p.waiting) == 0 {
-			p.firstLine = n
-		}
-		p.waiting = append(p.waiting, e)
+		p.waiting, p.at = append(p.waiting, e), append(p.at, n)
 		return nil
 	})
 }
@@ -127,19 +127,22 @@ func (p *producing) flush(ctx context.Context) error {
 	if len(p.waiting) == 0 {
 		return nil
 	}
-	batch, first := p.waiting, p.firstLine
-	p.waiting = nil
+	batch, at := p.waiting, p.at
+	p.waiting, p.at = nil, nil
 	err := p.append(ctx, batch)
+	if err == nil {
+		return nil
+	}
 	refused := (*producer.RefusedError)(nil)
 	if !errors.As(err, &refused) {
-		return err
+		return &lineError{p.name, at[0], err}
 	}
 	if refused.Index > 0 {
 		if err := p.append(ctx, batch[:refused.Index]); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%s line %d: %w", p.name, first+refused.Index, refused.Err)
+	return &lineError{p.name, at[refused.Index], refused.Err}
 }
 
 func (p *producing) append(ctx context.Context, batch []schemas.Stored) error {
@@ -155,8 +158,19 @@ func (p *producing) append(ctx context.Context, batch []schemas.Stored) error {
 	return nil
 }
 
-// eachLine hands on the lines that are not blank, with their numbers.
-func eachLine(in io.Reader, do func(n int, line []byte) error) error {
+// lineError is what is wrong with a line of a file.
+type lineError struct {
+	file string
+	line int
+	err  error
+}
+
+func (e *lineError) Error() string { return fmt.Sprintf("%s line %d: %s", e.file, e.line, e.err) }
+
+func (e *lineError) Unwrap() error { return e.err }
+
+// eachLine hands on the lines that are not blank, with their numbers. An error is the line's, unless it is another's already.
+func eachLine(in io.Reader, name string, do func(n int, line []byte) error) error {
 	scanner := bufio.NewScanner(in)
 	scanner.Buffer(make([]byte, 64<<10), maxLine)
 	n := 0
@@ -166,11 +180,14 @@ func eachLine(in io.Reader, do func(n int, line []byte) error) error {
 			continue
 		}
 		if err := do(n, scanner.Bytes()); err != nil {
-			return err
+			if errors.As(err, new(*lineError)) {
+				return err
+			}
+			return &lineError{name, n, err}
 		}
 	}
 	if err := scanner.Err(); err != nil {
-		return fmt.Errorf("line %d: %w", n+1, err)
+		return &lineError{name, n + 1, err}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
@@ -51,18 +52,34 @@ func (a *app) schemasCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				differences, err := r.Check(cmd.Context())
-				for _, d := range differences {
-					fmt.Fprintln(a.out, d)
-				}
-				if err == nil && len(differences) > 0 {
-					return errReported
-				}
-				return err
+				return a.checkSchemas(cmd.Context(), r)
 			},
 		},
 	)
 	return cmd
+}
+
+// differenceRow is a line of schemas check.
+type differenceRow struct {
+	Difference string `json:"difference"`
+}
+
+func (a *app) checkSchemas(ctx context.Context, r *registry.Registry) error {
+	differences, err := r.Check(ctx)
+	if err != nil {
+		return err
+	}
+	rows := make([]differenceRow, 0, len(differences))
+	for _, d := range differences {
+		rows = append(rows, differenceRow{d})
+	}
+	if err := a.printList(rows); err != nil {
+		return err
+	}
+	if len(rows) > 0 {
+		return errReported
+	}
+	return nil
 }
 
 func (a *app) needRegistry() (*registry.Registry, error) {
