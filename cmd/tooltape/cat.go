@@ -92,7 +92,7 @@ func (c *catting) record(ctx context.Context, decoder *schemas.Decoder, r *kgo.R
 	switch {
 	case err == nil && (key.Marker != schemas.NoMarker || r.Value == nil):
 		return nil // markers and tombstones are no events
-	case err == nil && c.options.session != "" && key.SessionID != c.options.session:
+	case c.options.session != "" && key.SessionID != c.options.session: // as is what has no readable key: it belongs to no session
 		return nil
 	case err != nil:
 		return c.tell(r, err)
