@@ -58,7 +58,8 @@ func (p *Processor) acquire(ctx context.Context, assigned map[int32]kgo.Offset) 
 	}
 	starts := make(map[int32]kgo.Offset, len(assigned))
 	for _, at := range positions {
-		p.hold(at)
+		start, _ := log.start.Lookup(p.topic, at.Partition)
+		p.hold(at, start.Offset)
 		starts[at.Partition] = kgo.NewOffset().At(at.NextOffset)
 	}
 	p.well()

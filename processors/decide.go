@@ -42,6 +42,8 @@ type decision struct {
 	stored  func(sessionID string) sinks.Session
 	changed map[string]sinks.Session
 	batch   sinks.Batch
+	// erasures are what must be written to the log before the position passes.
+	erasures []erasure
 	// parked counts the sessions that this batch parks, by code.
 	parked map[event.Code]int
 }
@@ -70,11 +72,7 @@ func (d *decision) take(r *record, read func(*record) error) error {
 	case r.placeErr != nil:
 		d.setAside(r, event.BadKey, r.placeErr.Error())
 	case r.place.Marker != schemas.NoMarker:
-		d.setAside(r, event.BadKey, "this build does not know the markers of purge and settle")
-	case r.value == nil:
-		d.setAside(r, event.UnannouncedRemoval, "no marker announced this tombstone; it removes nothing")
-	case len(r.value) == 0:
-		d.setAside(r, event.EmptyValue, "an empty value is neither an event nor a tombstone")
+		d.mark(r)
 	default:
 		return d.takeEvent(r, read)
 	}
@@ -83,9 +81,25 @@ func (d *decision) take(r *record, read func(*record) error) error {
 
 func (d *decision) takeEvent(r *record, read func(*record) error) error {
 	s := d.session(r.place.SessionID)
-	if s.Watermark.Seq > 0 && s.Watermark.Partition != d.batch.At.Partition {
+	switch {
+	case s.Watermark.Seq > 0 && s.Watermark.Partition != d.batch.At.Partition:
 		d.setAside(r, event.WrongPartition, fmt.Sprintf("its session is projected from partition %d", s.Watermark.Partition))
 		return nil
+	case isIgnored(r, s.Markers):
+		d.eraseIgnored(r, s.Markers)
+		return nil
+	case r.value == nil:
+		d.setAside(r, event.UnannouncedRemoval, "no marker announced this tombstone; it removes nothing")
+		return nil
+	case len(r.value) == 0:
+		d.setAside(r, event.EmptyValue, "an empty value is neither an event nor a tombstone")
+		return nil
+	}
+	if len(s.Markers.Runs) > 0 { // content of a purged run is erased again, wherever its place is
+		if err := read(r); err != nil {
+			return err
+		}
+		d.eraseContent(r, s.Markers)
 	}
 	if isProjected(r, s.Watermark) {
 		return nil
@@ -114,6 +128,7 @@ func isProjected(r *record, w sinks.Watermark) bool {
 
 // project adds the record's event, which was read, to the batch; or it says why it cannot be the session's next.
 func (d *decision) project(r *record, s sinks.Session) *event.Error {
+	purge(r, s.Markers)
 	if fault := d.fault(r, s.Watermark); fault != nil {
 		return fault
 	}

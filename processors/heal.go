@@ -200,7 +200,7 @@ func (h *healing) start() int64 {
 	for _, s := range h.sessions {
 		first = min(first, s.from)
 	}
-	return first
+	return max(first, h.logStart)
 }
 
 func (h *healing) position() int64 {
@@ -298,7 +298,7 @@ func (h *healing) take(ctx context.Context, records []record) error {
 func (h *healing) takeOne(ctx context.Context, d *decision, r *record) error {
 	pass, s := &h.sessions[r.place.SessionID].pass, d.session(r.place.SessionID)
 	switch {
-	case s.Parked == nil || isProjected(r, s.Watermark):
+	case s.Parked == nil || isProjected(r, s.Watermark) || isIgnored(r, s.Markers):
 		return nil
 	case pass.failed != nil || r.place.Seq > s.Watermark.Seq+1:
 		pass.leave(r)

@@ -18,8 +18,9 @@ import (
 // partition is this member's hold on one partition, from its assignment to its loss. One goroutine at a time works on it.
 type partition struct {
 	*Processor
-	id  int32
-	ctx context.Context // ends when the assignment does
+	id       int32
+	logStart int64
+	ctx      context.Context // ends when the assignment does
 
 	// mu is held while a batch is decided and written, by the live flow and by the second reader in turn: within this process
 	// neither finds the position moved by the other.
@@ -103,7 +104,7 @@ func (p *partition) untilStored(ctx context.Context, records []record) error {
 	for {
 		err := p.decideAndWrite(ctx, records)
 		switch {
-		case err == nil, errors.Is(err, sinks.ErrFenced), errors.As(err, new(*sinks.RefusedError)), errors.As(err, new(*BadBuildError)):
+		case err == nil, errors.Is(err, sinks.ErrFenced), errors.As(err, new(*sinks.RefusedError)), errors.As(err, new(*BadBuildError)), errors.As(err, new(*fatalError)):
 			return err
 		case errors.As(err, new(*sinks.UnusableError)):
 			return &fatalError{fmt.Errorf("topic %s partition %d: %w", p.topic, p.id, err)}
@@ -147,6 +148,7 @@ func (p *partition) decideAndWrite(ctx context.Context, records []record) error 
 		return err
 	}
 	d := newDecision(p.at, p.sessions.get, p.cfg.Build, time.Now())
+	d.batch.Events = make([]sinks.Projected, 0, len(records)) // events are large: growing would copy them again and again
 	for i := range records {
 		if err := d.take(&records[i], func(r *record) error { return p.decode(ctx, r) }); err != nil {
 			return err
@@ -155,10 +157,39 @@ func (p *partition) decideAndWrite(ctx context.Context, records []record) error 
 	if err := badBuild(d, records); err != nil {
 		return err
 	}
+	if err := p.erase(ctx, d.erasures); err != nil {
+		return err
+	}
 	if err := p.write(ctx, d); err != nil {
 		return err
 	}
 	p.report(ctx, &d.batch, records[len(records)-1].time)
+	return nil
+}
+
+// erase writes over what came behind its marker, and waits for the broker's word: content that was purged must not outlive the position.
+func (p *partition) erase(ctx context.Context, erasures []erasure) error {
+	if len(erasures) == 0 {
+		return nil
+	}
+	records := make([]*kgo.Record, 0, len(erasures))
+	for _, e := range erasures {
+		r := &kgo.Record{Topic: p.topic, Partition: p.id, Key: e.key}
+		if e.event != nil {
+			stored, err := schemas.StoredOf(*e.event)
+			if err == nil {
+				r.Value, err = p.cfg.Encoder.Encode(nil, stored)
+			}
+			if err != nil {
+				return &fatalError{fmt.Errorf("topic %s partition %d: writing over purged content of session %s, seq %d: %w", p.topic, p.id, e.event.SessionID, e.event.Seq, err)}
+			}
+		}
+		records = append(records, r)
+	}
+	if err := p.client.ProduceSync(ctx, records...).FirstErr(); err != nil {
+		return fmt.Errorf("writing over purged content: %w", err)
+	}
+	p.log.Warn("content came behind the marker of its purge and was erased again", "partition", p.id, "records", len(records))
 	return nil
 }
 

@@ -28,6 +28,8 @@ type Config struct {
 	Topics     schemas.Topics
 	Sink       sinks.Sink
 	Decoder    *schemas.Decoder
+	// Encoder writes over content that came behind the marker of its purge (default: single-object encoding).
+	Encoder *schemas.Encoder
 	// Build names this program's build: it is written down with each session that it could not project.
 	Build string
 	// Kafka is how to reach the brokers: seeds, TLS, SASL, client id.
@@ -106,6 +108,9 @@ func New(cfg Config) (*Processor, error) {
 	orDefault(&cfg.BatchBytes, DefaultBatchBytes)
 	orDefault(&cfg.Workers, DefaultWorkers)
 	orDefault(&cfg.FetchBytes, DefaultFetchBytes)
+	if cfg.Encoder == nil {
+		cfg.Encoder = schemas.NewEncoder()
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -170,7 +175,8 @@ func (p *Processor) options() []kgo.Opt {
 		kgo.OnPartitionsAssigned(p.assignedNothing),
 		kgo.OnPartitionsRevoked(p.giveUp),
 		kgo.OnPartitionsLost(p.giveUp),
-		kgo.AutoCommitMarks(), // what is stored, for the ordinary lag tools only
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), // what is erased again stays where it was
+		kgo.AutoCommitMarks(),                          // what is stored, for the ordinary lag tools only
 		kgo.AutoCommitInterval(time.Second),
 		kgo.SessionTimeout(p.cfg.SessionTimeout),
 		kgo.RebalanceTimeout(2 * p.cfg.SessionTimeout),
@@ -262,14 +268,14 @@ func (p *Processor) fetchErrors(fetches kgo.Fetches) error {
 }
 
 // hold begins an assignment.
-func (p *Processor) hold(at sinks.Position) {
+func (p *Processor) hold(at sinks.Position, logStart int64) {
 	id := at.Partition
 	p.drop(id, errRevoked)
 	ctx, end := context.WithCancelCause(p.run)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := &assignment{&partition{
-		Processor: p, id: id, at: at, ctx: ctx, due: make(chan struct{}, 1), sessions: newSessionCache(max(cachedSessions, p.cfg.BatchRecords)),
+		Processor: p, id: id, logStart: logStart, at: at, ctx: ctx, due: make(chan struct{}, 1), sessions: newSessionCache(max(cachedSessions, p.cfg.BatchRecords)),
 		labels: newLabels(p.cfg.Projection, p.topic, p.cfg.Topics.Group(p.cfg.Projection), id),
 	}, end}
 	p.held[id] = a

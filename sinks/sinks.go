@@ -4,6 +4,7 @@
 package sinks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -53,12 +54,54 @@ type Position struct {
 	Epoch, Batch int64
 }
 
-// Session is what a store knows of a session. Both parts may be there: what was projected stays, what cannot be waits.
+// Session is what a store knows of a session. All parts may be there: what was projected stays, what cannot be waits, and what was
+// announced is remembered.
 type Session struct {
 	// Watermark is the highest event projected; its Seq is 0 where none is.
 	Watermark Watermark
 	// Parked says why the session waits; nil where it does not.
 	Parked *Parked
+	// Markers outlive the rows that they delete.
+	Markers Markers
+}
+
+// Markers are what purge and settle have announced of a session.
+type Markers struct {
+	// Closed says that the session is purged: whatever comes of it is ignored.
+	Closed bool
+	// Runs are purged runs: what comes of one fills its place, without content.
+	Runs []string
+	// Withdrawn are the ids of events that lost a conflict: they are ignored.
+	Withdrawn []string
+}
+
+// Marker is one of them, new to the projection.
+type Marker struct {
+	SessionID string
+	Kind      MarkerKind
+	// ID is the run's or the event's; empty for ClosedMarker.
+	ID string
+}
+
+// MarkerKind says what a marker announces.
+type MarkerKind string
+
+// The kinds of markers.
+const (
+	ClosedMarker    MarkerKind = "closed"
+	RunMarker       MarkerKind = "run"
+	WithdrawnMarker MarkerKind = "withdrawn"
+)
+
+// RunRef names a run.
+type RunRef struct{ SessionID, RunID string }
+
+// Removal names the tombstones that a marker announces: those whose key begins and ends so.
+type Removal struct{ KeyPrefix, KeySuffix string }
+
+// Matches says whether a tombstone's key is one of those announced.
+func (r Removal) Matches(key []byte) bool {
+	return len(key) >= len(r.KeyPrefix)+len(r.KeySuffix) && bytes.HasPrefix(key, []byte(r.KeyPrefix)) && bytes.HasSuffix(key, []byte(r.KeySuffix))
 }
 
 // Watermark is the highest event of a session that is projected.
@@ -113,6 +156,14 @@ type Batch struct {
 	At Position
 	// NextOffset becomes the position's; never below At's.
 	NextOffset int64
+	// Markers adds these; one that is there stays.
+	Markers []Marker
+	// Erased are sessions of which everything goes but their markers: rows, watermark, parked row. ErasedRuns are runs whose rows go; the
+	// watermark stays. Both happen before anything below is stored.
+	Erased     []string
+	ErasedRuns []RunRef
+	// TakenBack deletes what was set aside as an unannounced removal, and is announced now.
+	TakenBack []Removal
 	// Events stand in the order of the log; those of one session have consecutive seqs from its watermark on, so that after the
 	// batch each session's watermark is its last event. Events may come again: a row that is there stays, a watermark never goes back.
 	Events []Projected

@@ -283,6 +283,13 @@ func (VerdictRecorded) Type() Type        { return VerdictRecordedType }
 func (NoteRecorded) Type() Type           { return NoteRecordedType }
 func (EventPurged) Type() Type            { return EventPurgedType }
 
+// Purged is what stands where an erased event stood: the same event id and place, no content, no actor id.
+func Purged(e Envelope, reason string) Event {
+	purgedType := e.Type
+	e.Type, e.PayloadVersion, e.ActorID, e.Ext = EventPurgedType, 1, Opt[string]{}, nil
+	return Event{Envelope: e, Payload: EventPurged{PurgedType: purgedType, Reason: reason}}
+}
+
 // ToolResultOf is the payload's tool result, if it is one of the five tool result events.
 func ToolResultOf(p Payload) (ToolResult, bool) {
 	switch p := p.(type) {

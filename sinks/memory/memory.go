@@ -27,6 +27,7 @@ type Sink struct {
 	positions  map[int32]sinks.Position
 	watermarks map[string]sinks.Watermark
 	parked     map[string]sinks.Parked
+	markers    map[string][]sinks.Marker
 	rows       map[string]map[place]Row
 	setAside   map[int32]map[int64]sinks.SetAside
 }
@@ -56,6 +57,7 @@ func New() *Sink {
 		positions:  map[int32]sinks.Position{},
 		watermarks: map[string]sinks.Watermark{},
 		parked:     map[string]sinks.Parked{},
+		markers:    map[string][]sinks.Marker{},
 		rows:       map[string]map[place]Row{},
 		setAside:   map[int32]map[int64]sinks.SetAside{},
 	}
@@ -100,7 +102,7 @@ func (s *Sink) Sessions(ctx context.Context, at sinks.Position, ids []string) (m
 	}
 	known := map[string]sinks.Session{}
 	for _, id := range ids {
-		if session := s.session(id); session != (sinks.Session{}) {
+		if session := s.session(id); session.Watermark.Seq > 0 || session.Parked != nil || s.markers[id] != nil {
 			known[id] = session
 		}
 	}
@@ -142,6 +144,7 @@ func (s *Sink) Write(ctx context.Context, b sinks.Batch) (sinks.Position, error)
 			return sinks.Position{}, &sinks.RefusedError{Message: why}
 		}
 	}
+	s.remember(b)
 	for _, e := range b.Events {
 		s.project(b.At.Partition, e)
 	}
@@ -159,6 +162,28 @@ func (s *Sink) Write(ctx context.Context, b sinks.Batch) (sinks.Position, error)
 	next.Batch++
 	s.positions[next.Partition] = next
 	return next, nil
+}
+
+// remember takes the markers in and deletes what they announce.
+func (s *Sink) remember(b sinks.Batch) {
+	for _, id := range b.Erased {
+		delete(s.rows, id)
+		delete(s.watermarks, id)
+		delete(s.parked, id)
+	}
+	for _, run := range b.ErasedRuns {
+		maps.DeleteFunc(s.rows[run.SessionID], func(_ place, r Row) bool { return r.RunID == event.Some(run.RunID) })
+	}
+	for _, m := range b.Markers {
+		if !slices.Contains(s.markers[m.SessionID], m) {
+			s.markers[m.SessionID] = append(s.markers[m.SessionID], m)
+		}
+	}
+	for _, r := range b.TakenBack {
+		maps.DeleteFunc(s.setAside[b.At.Partition], func(_ int64, a sinks.SetAside) bool {
+			return a.Code == event.UnannouncedRemoval && r.Matches(a.Key)
+		})
+	}
 }
 
 // check says whether the position is still the one that a decision was read at.
@@ -217,6 +242,16 @@ func (s *Sink) session(id string) sinks.Session {
 	if p, there := s.parked[id]; there {
 		p.Builds = slices.Clone(p.Builds)
 		session.Parked = &p
+	}
+	for _, m := range s.markers[id] {
+		switch m.Kind {
+		case sinks.ClosedMarker:
+			session.Markers.Closed = true
+		case sinks.RunMarker:
+			session.Markers.Runs = append(session.Markers.Runs, m.ID)
+		case sinks.WithdrawnMarker:
+			session.Markers.Withdrawn = append(session.Markers.Withdrawn, m.ID)
+		}
 	}
 	return session
 }
