@@ -89,12 +89,14 @@ brokers: for --brokers), in this order.`,
 		&cobra.Group{ID: "record", Title: "Record:"},
 		&cobra.Group{ID: "read", Title: "Read:"},
 		&cobra.Group{ID: "operate", Title: "Operate:"},
+		&cobra.Group{ID: "repair", Title: "See what is wrong, and repair it:"},
 	)
 	for group, commands := range map[string][]*cobra.Command{
 		"try":     {a.devCommand(), a.itemsCommand()},
 		"record":  {a.produceCommand(), a.importCommand()},
 		"read":    {a.historyCommand(), a.catCommand()},
-		"operate": {a.runCommand(), a.topicsCommand(), a.migrateCommand(), a.parkedCommand(), a.setAsideCommand(), a.schemasCommand()},
+		"operate": {a.runCommand(), a.topicsCommand(), a.migrateCommand(), a.schemasCommand()},
+		"repair":  {a.parkedCommand(), a.setAsideCommand(), a.settleCommand(), a.closeCommand(), a.purgeCommand()},
 	} {
 		for _, c := range commands {
 			c.GroupID = group

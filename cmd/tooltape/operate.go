@@ -119,6 +119,13 @@ type parkedRow struct {
 	Builds         []string   `json:"builds"`
 }
 
+func newParkedRow(p postgres.ParkedSession) parkedRow {
+	return parkedRow{
+		Projection: p.Projection, SessionID: p.SessionID, Seq: p.Seq, Type: p.Type, PayloadVersion: p.PayloadVersion, Code: p.Code,
+		Message: p.Message, Partition: p.Partition, Offset: p.Offset, Since: p.Since, Held: p.Held, Builds: p.Builds,
+	}
+}
+
 func (a *app) parkedCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "parked",
@@ -136,10 +143,7 @@ func (a *app) parkedCommand() *cobra.Command {
 			}
 			rows := make([]parkedRow, 0, len(parked))
 			for _, p := range parked {
-				rows = append(rows, parkedRow{
-					Projection: p.Projection, SessionID: p.SessionID, Seq: p.Seq, Type: p.Type, PayloadVersion: p.PayloadVersion, Code: p.Code,
-					Message: p.Message, Partition: p.Partition, Offset: p.Offset, Since: p.Since, Held: p.Held, Builds: p.Builds,
-				})
+				rows = append(rows, newParkedRow(p))
 			}
 			return a.printList(rows)
 		},

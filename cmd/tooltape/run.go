@@ -100,6 +100,10 @@ func (a *app) historyProcessor(ctx context.Context, o runOptions, log *slog.Logg
 	if err != nil {
 		return nil, nil, err
 	}
+	encoder, err := a.encoder(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	instruments, err := processors.NewTelemetry(tel.tracers, tel.meters)
 	if err != nil {
 		return nil, nil, err
@@ -113,7 +117,7 @@ func (a *app) historyProcessor(ctx context.Context, o runOptions, log *slog.Logg
 		return nil, nil, err
 	}
 	p, err := processors.New(processors.Config{
-		Projection: history.Name, Topics: a.settings.topics(), Sink: postgres.New(pool, history.View()), Decoder: decoder, Build: build(),
+		Projection: history.Name, Topics: a.settings.topics(), Sink: postgres.New(pool, history.View()), Decoder: decoder, Encoder: encoder, Build: build(),
 		Kafka: kafka, InstanceID: o.instanceID, ServerSideGroup: o.serverSideGroup, SessionTimeout: o.sessionTimeout,
 		BatchRecords: o.batchRecords, Workers: o.workers, Logger: log, Telemetry: instruments,
 	})
