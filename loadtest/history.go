@@ -78,7 +78,7 @@ func runHistory(ctx context.Context, o options, out io.Writer) (err error) {
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }()
 		b.product = filepath.Join(dir, "tooltape")
 		if _, err := output(exec.CommandContext(ctx, "go", "build", "-o", b.product, module+"/cmd/tooltape")); err != nil {
 			return err
