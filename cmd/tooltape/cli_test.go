@@ -6,8 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tooltape/tooltape/processors/topics/topicstest"
+	"github.com/tooltape/tooltape/schemas"
 	"github.com/tooltape/tooltape/sinks/history"
 	"github.com/tooltape/tooltape/sinks/sinktest"
 )
@@ -110,6 +114,20 @@ func (c *cli) file(name string, lines ...string) string {
 	return path
 }
 
+// put writes a record that no writer would write, where a session with that partition key lies.
+func (c *cli) put(key, partitionKey string, value []byte) {
+	c.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(topicstest.Brokers(c)...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer client.Close()
+	r := &kgo.Record{Topic: schemas.Topics{Prefix: c.prefix()}.Events(), Partition: schemas.Partition(partitionKey, 4), Key: []byte(key), Value: value}
+	if err := client.ProduceSync(c.Context(), r).FirstErr(); err != nil {
+		c.Fatal(err)
+	}
+}
+
 // decoded is JSON output.
 func decoded[T any](t testing.TB, text string) T {
 	t.Helper()
@@ -122,3 +140,25 @@ func decoded[T any](t testing.TB, text string) T {
 
 // count is the number of lines.
 func count(text string) int { return strings.Count(text, "\n") }
+
+// until waits for a condition; the processor must not end before.
+func (c *cli) until(ended <-chan error, done func() (bool, error)) {
+	c.Helper()
+	deadline := time.After(time.Minute)
+	for tick := time.NewTicker(10 * time.Millisecond); ; {
+		ok, err := done()
+		if err != nil {
+			c.Fatal(err)
+		}
+		if ok {
+			return
+		}
+		select {
+		case err := <-ended:
+			c.Fatalf("the processor ended before what was waited for came: %v", err)
+		case <-deadline:
+			c.Fatal("what was waited for did not come in a minute")
+		case <-tick.C:
+		}
+	}
+}

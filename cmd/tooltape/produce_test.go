@@ -8,9 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/tooltape/tooltape/processors/topics/topicstest"
 	"github.com/tooltape/tooltape/schemas"
 )
 
@@ -63,14 +60,21 @@ func TestProducedEventsComeOutOfCatInTheOrderOfTheirSessions(t *testing.T) {
 }
 
 func TestProducingAFileAgainAddsNothingWhereItsLinesStateTheirPlaces(t *testing.T) {
-	plain := withKafka(t)
-	for name, c := range map[string]*cli{"with the log alone": plain, "with a database that has projected nothing": plain.copied().withDatabase()} {
+	for name, store := range map[string]struct{ database, projects bool }{
+		"with the log alone": {}, "with a database that has projected nothing": {database: true}, "with one that has projected it": {true, true},
+	} {
 		t.Run(name, func(t *testing.T) {
-			c.T = t
+			c := withKafka(t)
+			if store.database {
+				c = c.withDatabase()
+			}
 			lines := []string{said("a", "one", at(1)), said("a", "two", at(2)), said("b", "uno", at(1)), said("a", "three", at(3))}
 			file := c.file("events.jsonl", lines...)
 			first := c.done("produce", file)
 			before := c.done("cat")
+			if store.projects {
+				c.project()
+			}
 			if again := c.done("produce", file); again != first {
 				t.Errorf("the second time it says %q, and the first time %q", again, first)
 			}
@@ -162,12 +166,6 @@ func TestCatAndBackfillCopyALog(t *testing.T) {
 func TestCatTellsWhatItCannotPrintAndGoesOn(t *testing.T) {
 	c := withKafka(t)
 	c.done("produce", c.file("events.jsonl", said("a", "one", at(1)), said("a", "two", at(2)), said("b", "uno", at(1))))
-	topic := schemas.Topics{Prefix: c.prefix()}.Events()
-	client, err := kgo.NewClient(kgo.SeedBrokers(topicstest.Brokers(t)...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
 	encode := func(line string) []byte {
 		stored, err := schemas.ParseJSON([]byte(line))
 		if err != nil {
@@ -190,13 +188,7 @@ func TestCatTellsWhatItCannotPrintAndGoesOn(t *testing.T) {
 		schemas.ClosedKey("a"):                 {},
 		schemas.EventKey("a", 1, at(1)[20:56]): encode(said("a", "one", at(1))), // sent again
 	} {
-		r := &kgo.Record{Topic: topic, Partition: schemas.Partition("a", 4), Key: []byte(key), Value: value}
-		if strings.HasPrefix(key, "b") {
-			r.Partition = schemas.Partition("b", 4)
-		}
-		if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		c.put(key, key[:1], value)
 	}
 	r := c.run("cat")
 	c.failed(r, exitFailed, "the key has fewer than three parts", "bad_frame", "key_mismatch", "conflict: event "+rival+" claims seq 1 of session b", "session b: seq 2 is not in the log")
@@ -238,5 +230,27 @@ func TestItemsShowsWhatEventsBecome(t *testing.T) {
 				t.Errorf("printed is %q, want the item before it", r.out)
 			}
 		})
+	}
+}
+
+// The partition key is fixed by the first event, and the history's tables do not say it.
+func TestASessionAboutARecordKeepsItsPartitionKeyOnceItIsProjected(t *testing.T) {
+	c := withKafka(t).withDatabase()
+	for i := range 8 { // by chance the session's own id leads to the same partition: one of four times
+		session := fmt.Sprint("s", i)
+		c.doneOn(said(session, "one", fmt.Sprintf(`"partition_key":"default/batch/%d"`, i)), "produce", "-")
+	}
+	c.project()
+	for i := range 8 {
+		c.doneOn(said(fmt.Sprint("s", i), "two"), "produce", "-")
+	}
+	for line := range strings.Lines(c.done("cat")) {
+		e := decoded[struct {
+			SessionID    string `json:"session_id"`
+			PartitionKey string `json:"partition_key"`
+		}](t, line)
+		if want := "default/batch/" + e.SessionID[1:]; e.PartitionKey != want {
+			t.Errorf("session %s has an event with the partition key %s, want %s", e.SessionID, e.PartitionKey, want)
+		}
 	}
 }
