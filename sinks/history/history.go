@@ -21,7 +21,7 @@ var migrations embed.FS
 
 // View is the history in PostgreSQL.
 func View() postgres.View {
-	return postgres.View{Name: Name, BuilderVersion: BuilderVersion, Migrations: migrations, Rows: addRows}
+	return postgres.View{Name: Name, BuilderVersion: BuilderVersion, Migrations: migrations, Rows: addRows, Erase: erase, EraseRuns: eraseRuns}
 }
 
 const insertItems = `
@@ -74,4 +74,28 @@ func addForks(s *postgres.Statements, events []*sinks.Projected) {
 		parents.Text(from.SessionID)
 	}
 	s.Add(insertForks, seqs, sessions, parents)
+}
+
+const (
+	deleteItems = `DELETE FROM tooltape.history_item WHERE session_id = ANY ($1::text[])`
+	deleteForks = `DELETE FROM tooltape.history_fork WHERE session_id = ANY ($1::text[])`
+)
+
+func erase(s *postgres.Statements, sessions []string) {
+	s.Add(deleteItems, s.TextsOf(sessions))
+	s.Add(deleteForks, s.TextsOf(sessions))
+}
+
+const deleteRuns = `
+DELETE FROM tooltape.history_item AS i USING unnest($1::text[], $2::text[]) AS r (session_id, run_id)
+WHERE i.session_id = r.session_id AND i.run_id = r.run_id`
+
+// eraseRuns leaves the forks: a session goes on from where it was forked, whatever became of a run.
+func eraseRuns(s *postgres.Statements, refs []sinks.RunRef) {
+	sessions, runs := s.Texts(), s.Texts()
+	for _, r := range refs {
+		sessions.Text(r.SessionID)
+		runs.Text(r.RunID)
+	}
+	s.Add(deleteRuns, sessions, runs)
 }

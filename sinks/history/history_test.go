@@ -22,7 +22,7 @@ func TestSink(t *testing.T) {
 	pool := sinktest.Connect(t, sinktest.Database(t, history.View()))
 	sinktest.Run(t, func(t *testing.T) sinktest.Store {
 		if _, err := pool.Exec(t.Context(), `TRUNCATE tooltape.position, tooltape.watermark, tooltape.parked, tooltape.set_aside,
-			tooltape.history_item`); err != nil {
+			tooltape.marker, tooltape.history_item, tooltape.history_fork`); err != nil {
 			t.Fatal(err)
 		}
 		return sinktest.Store{

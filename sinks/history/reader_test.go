@@ -193,7 +193,7 @@ func TestResumePoint(t *testing.T) {
 	if err != nil || p.Session.Watermark.Seq != 2 || p.Session.Parked == nil || p.Session.Parked.FromOffset != 4 || p.Position != b.at {
 		t.Errorf("got %+v, %v", p, err)
 	}
-	if p, err := b.reader.ResumePoint(t.Context(), "unknown", 3); err != nil || p != (history.ResumePoint{}) {
+	if p, err := b.reader.ResumePoint(t.Context(), "unknown", 3); err != nil || !reflect.DeepEqual(p, history.ResumePoint{}) {
 		t.Errorf("an unknown session on an unknown partition gives %+v, %v", p, err)
 	}
 }

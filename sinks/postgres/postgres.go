@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,10 @@ type View struct {
 	// Rows adds the statements that store these events. They come ordered by session and seq, each place once. A row that is there
 	// must stay: events may come again.
 	Rows func(s *Statements, events []*sinks.Projected)
+	// Erase adds the statements that delete all rows of these sessions, and EraseRuns those that delete the rows of these runs. They run
+	// before those of Rows.
+	Erase     func(s *Statements, sessions []string)
+	EraseRuns func(s *Statements, runs []sinks.RunRef)
 }
 
 // Sink stores one view. It may be used by many goroutines.
@@ -123,7 +128,8 @@ LEFT JOIN (
     FROM unnest($3::text[]) AS i (id)
     LEFT JOIN LATERAL (SELECT * FROM tooltape.watermark WHERE projection = $1 AND session_id = i.id LIMIT 1) w ON true
     LEFT JOIN LATERAL (SELECT * FROM tooltape.parked WHERE projection = $1 AND session_id = i.id LIMIT 1) k ON true
-    WHERE w.session_id IS NOT NULL OR k.session_id IS NOT NULL
+    LEFT JOIN LATERAL (SELECT ` + markerAggregate + ` FROM tooltape.marker WHERE projection = $1 AND session_id = i.id) m ON true
+    WHERE w.session_id IS NOT NULL OR k.session_id IS NOT NULL OR m.markers IS NOT NULL
 ) s ON true
 WHERE p.projection = $1 AND p.partition = $2`
 
@@ -194,6 +200,21 @@ ON CONFLICT (projection, session_id) DO UPDATE SET
 
 	deleteParked = `DELETE FROM tooltape.parked WHERE projection = $1 AND session_id = ANY ($2::text[])`
 
+	deleteWatermarks = `DELETE FROM tooltape.watermark WHERE projection = $1 AND session_id = ANY ($2::text[])`
+
+	insertMarkers = `
+INSERT INTO tooltape.marker (projection, session_id, kind, id)
+SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[])
+ON CONFLICT (projection, session_id, kind, id) DO NOTHING`
+
+	// A key is bytes: nothing in it is a pattern.
+	takeBack = `
+DELETE FROM tooltape.set_aside AS a USING unnest($3::bytea[], $4::bytea[]) AS r (prefix, suffix)
+WHERE a.projection = $1 AND a.partition = $2::integer AND a.code = 'unannounced_removal'
+    AND length(a.key) >= length(r.prefix) + length(r.suffix)
+    AND substring(a.key FOR length(r.prefix)) = r.prefix
+    AND substring(a.key FROM length(a.key) - length(r.suffix) + 1) = r.suffix`
+
 	insertSetAside = `
 INSERT INTO tooltape.set_aside (projection, partition, at_offset, code, message, since, key, value)
 SELECT $1, $2::integer, * FROM unnest($3::bigint[], $4::text[], $5::text[], $6::timestamptz[], $7::bytea[], $8::bytea[])
@@ -232,17 +253,9 @@ func (s *Sink) Write(ctx context.Context, b sinks.Batch) (sinks.Position, error)
 	defer s.giveBack(st)
 
 	st.Add(movePosition, s.view.Name, b.At.Partition, b.At.Epoch, b.At.Batch, b.NextOffset)
-	if len(b.Events) > 0 {
-		events := st.inOrder(b.Events)
-		s.addWatermarks(st, b.At.Partition, events)
-		s.view.Rows(st, events)
-	}
-	if len(b.Parked) > 0 {
-		s.addParked(st, b.Parked)
-	}
-	if len(b.Unparked) > 0 {
-		s.addUnparked(st, b.Unparked)
-	}
+	s.addErasures(st, b)
+	s.addSessions(st, b)
+	s.addMarkers(st, b)
 	if len(b.SetAside) > 0 {
 		s.addSetAside(st, b.At.Partition, b.SetAside)
 	}
@@ -253,6 +266,35 @@ func (s *Sink) Write(ctx context.Context, b sinks.Batch) (sinks.Position, error)
 	next.NextOffset = b.NextOffset
 	next.Batch++
 	return next, nil
+}
+
+// addErasures deletes what is purged, or must be projected again.
+func (s *Sink) addErasures(st *Statements, b sinks.Batch) {
+	if len(b.Erased) > 0 {
+		s.view.Erase(st, b.Erased)
+		st.Add(deleteWatermarks, s.view.Name, st.TextsOf(b.Erased))
+		st.Add(deleteParked, s.view.Name, st.TextsOf(b.Erased))
+	}
+	// A run whose id PostgreSQL cannot hold has no rows.
+	runs := slices.DeleteFunc(slices.Clone(b.ErasedRuns), func(r sinks.RunRef) bool { return strings.Contains(r.RunID, "\x00") })
+	if len(runs) > 0 {
+		s.view.EraseRuns(st, runs)
+	}
+}
+
+// addSessions adds what the batch says of its sessions: rows, watermarks, who waits, and who waits no longer.
+func (s *Sink) addSessions(st *Statements, b sinks.Batch) {
+	if len(b.Events) > 0 {
+		events := st.inOrder(b.Events)
+		s.addWatermarks(st, b.At.Partition, events)
+		s.view.Rows(st, events)
+	}
+	if len(b.Parked) > 0 {
+		s.addParked(st, b.Parked)
+	}
+	if len(b.Unparked) > 0 {
+		st.Add(deleteParked, s.view.Name, st.TextsOf(b.Unparked))
+	}
 }
 
 // addWatermarks takes the last event of each session.
@@ -292,12 +334,25 @@ func (s *Sink) addParked(st *Statements, parked []sinks.Parked) {
 		builds, due)
 }
 
-func (s *Sink) addUnparked(st *Statements, ids []string) {
-	sessions := st.Texts()
-	for _, id := range ids {
-		sessions.Text(id)
+// addMarkers remembers markers, and takes back the removals that came before them.
+func (s *Sink) addMarkers(st *Statements, b sinks.Batch) {
+	if len(b.Markers) > 0 {
+		sessions, kinds, ids := st.Texts(), st.Texts(), st.Texts()
+		for _, m := range b.Markers {
+			sessions.Text(m.SessionID)
+			kinds.Text(string(m.Kind))
+			ids.Text(markerID.Replace(m.ID))
+		}
+		st.Add(insertMarkers, s.view.Name, sessions, kinds, ids)
 	}
-	st.Add(deleteParked, s.view.Name, sessions)
+	if len(b.TakenBack) > 0 {
+		prefixes, suffixes := st.Bytes(), st.Bytes()
+		for _, r := range b.TakenBack {
+			prefixes.Bytes([]byte(r.KeyPrefix))
+			suffixes.Bytes([]byte(r.KeySuffix))
+		}
+		st.Add(takeBack, s.view.Name, b.At.Partition, prefixes, suffixes)
+	}
 }
 
 func (s *Sink) addSetAside(st *Statements, partition int32, setAside []sinks.SetAside) {
@@ -312,6 +367,13 @@ func (s *Sink) addSetAside(st *Statements, partition int32, setAside []sinks.Set
 	}
 	st.Add(insertSetAside, s.view.Name, partition, offsets, codes, messages, sinces, keys, values)
 }
+
+// markerID and itsMarkerID write an id as a text that PostgreSQL can hold, and back. A marker that was refused would hold its
+// partition for ever: unlike an event, it has no session that could wait.
+var (
+	markerID    = strings.NewReplacer(`\`, `\\`, "\x00", `\0`)
+	itsMarkerID = strings.NewReplacer(`\\`, `\`, `\0`, "\x00")
+)
 
 // printable is a text that PostgreSQL can hold: U+FFFD stands for what it cannot.
 func printable(text string) string {

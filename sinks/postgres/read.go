@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,7 +28,8 @@ SELECT topic_id::text, partitions, next_offset, epoch, batch FROM tooltape.posit
 SELECT ` + sessionColumns + `
 FROM (SELECT) AS one
 LEFT JOIN tooltape.watermark w ON w.projection = $1 AND w.session_id = $2
-LEFT JOIN tooltape.parked k ON k.projection = $1 AND k.session_id = $2`
+LEFT JOIN tooltape.parked k ON k.projection = $1 AND k.session_id = $2
+CROSS JOIN (SELECT ` + markerAggregate + ` FROM tooltape.marker WHERE projection = $1 AND session_id = $2) m`
 
 	listParked = `
 SELECT k.projection, k.session_id, ` + parkedColumns + `
@@ -50,7 +52,7 @@ WHERE $1 = '' OR projection = $1
 ORDER BY projection, partition`
 )
 
-// ReadSession is what a projection knows of a session; both parts are empty where it knows nothing.
+// ReadSession is what a projection knows of a session; all parts are empty where it knows nothing.
 func ReadSession(ctx context.Context, db Queryer, projection, sessionID string) (sinks.Session, error) {
 	var row sessionRow
 	if err := db.QueryRow(ctx, readSession, projection, sessionID).Scan(row.targets()...); err != nil {
@@ -96,14 +98,16 @@ func ParkedSessions(ctx context.Context, db Queryer, f ParkedFilter) ([]ParkedSe
 		f.After = &ParkedSession{}
 	}
 	return list(ctx, db, listParked, []any{f.Projection, f.SessionID, string(f.Code), f.After.Projection, f.After.SessionID, f.Limit},
-		func(row pgx.CollectableRow) (ParkedSession, error) {
-			var projection, id string
-			var columns parkedRow
-			if err := row.Scan(append([]any{&projection, &id}, columns.targets()...)...); err != nil {
-				return ParkedSession{}, err
-			}
-			return ParkedSession{projection, columns.parked(id)}, nil
-		})
+		scanParkedSession)
+}
+
+func scanParkedSession(row pgx.CollectableRow) (ParkedSession, error) {
+	var projection, id string
+	var columns parkedRow
+	if err := row.Scan(append([]any{&projection, &id}, columns.targets()...)...); err != nil {
+		return ParkedSession{}, err
+	}
+	return ParkedSession{projection, columns.parked(id)}, nil
 }
 
 // SetAsideFilter chooses records set aside. What is empty chooses all.
@@ -159,15 +163,19 @@ func list[T any](ctx context.Context, db Queryer, sql string, args []any, scan p
 	return all, classify(err)
 }
 
-// sessionColumns are what a query on watermark w and parked k selects for a sessionRow.
-const sessionColumns = `w.seq, w.event_id::text, w.partition AS watermark_partition, ` + parkedColumns
+// sessionColumns are what a query on watermark w, parked k and the aggregate m of markers selects for a sessionRow.
+const sessionColumns = `m.markers, w.seq, w.event_id::text, w.partition AS watermark_partition, ` + parkedColumns
+
+// markerAggregate is all markers of a session in one value, null where it has none. No kind holds a space.
+const markerAggregate = `array_agg(kind || ' ' || id ORDER BY kind, id) AS markers`
 
 // parkedColumns are what a query on parked k selects for a parkedRow.
 const parkedColumns = `k.partition AS parked_partition, k.from_offset, k.at_offset, k.seq AS parked_seq, k.type, k.payload_version,
     k.code, k.message, k.since, k.held, k.builds, k.due`
 
-// sessionRow takes what sessionColumns yield: either part may be null.
+// sessionRow takes what sessionColumns yield: any part may be null.
 type sessionRow struct {
+	markers   []string
 	seq       *int64
 	eventID   *string
 	partition *int32
@@ -186,7 +194,7 @@ type parkedRow struct {
 }
 
 func (r *sessionRow) targets() []any {
-	return append([]any{&r.seq, &r.eventID, &r.partition}, r.parked.targets()...)
+	return append([]any{&r.markers, &r.seq, &r.eventID, &r.partition}, r.parked.targets()...)
 }
 
 func (r *parkedRow) targets() []any {
@@ -194,7 +202,7 @@ func (r *parkedRow) targets() []any {
 }
 
 func (r *sessionRow) session(id string) sinks.Session {
-	var s sinks.Session
+	s := sinks.Session{Markers: markersOf(r.markers)}
 	if r.seq != nil {
 		s.Watermark = sinks.Watermark{Seq: *r.seq, EventID: *r.eventID, Partition: *r.partition}
 	}
@@ -203,6 +211,22 @@ func (r *sessionRow) session(id string) sinks.Session {
 		s.Parked = &p
 	}
 	return s
+}
+
+func markersOf(stored []string) (m sinks.Markers) {
+	for _, marker := range stored {
+		kind, id, _ := strings.Cut(marker, " ")
+		id = itsMarkerID.Replace(id)
+		switch sinks.MarkerKind(kind) {
+		case sinks.ClosedMarker:
+			m.Closed = true
+		case sinks.RunMarker:
+			m.Runs = append(m.Runs, id)
+		case sinks.WithdrawnMarker:
+			m.Withdrawn = append(m.Withdrawn, id)
+		}
+	}
+	return m
 }
 
 func (r *parkedRow) parked(id string) sinks.Parked {

@@ -48,6 +48,15 @@ func (s *Statements) size() int {
 // Texts is an empty column of text[].
 func (s *Statements) Texts() *Column { return s.column(pgtype.TextOID) }
 
+// TextsOf is a column of these texts.
+func (s *Statements) TextsOf(values []string) *Column {
+	c := s.Texts()
+	for _, v := range values {
+		c.Text(v)
+	}
+	return c
+}
+
 // Bigints is an empty column of bigint[].
 func (s *Statements) Bigints() *Column { return s.column(pgtype.Int8OID) }
 
