@@ -28,11 +28,28 @@ type Entry struct {
 // Ledger is what was acknowledged, kept by who wrote it. It is safe for concurrent use.
 type Ledger struct {
 	mu      sync.Mutex
-	entries map[string][]Entry // by session, in order
+	entries map[string][]Entry    // by session, in order
+	poison  map[string]event.Code // the code for which a session must be parked behind its entries
 }
 
 // NewLedger is an empty ledger.
-func NewLedger() *Ledger { return &Ledger{entries: map[string][]Entry{}} }
+func NewLedger() *Ledger {
+	return &Ledger{entries: map[string][]Entry{}, poison: map[string]event.Code{}}
+}
+
+// Poisoned enters that a session ends with a record that no build can read.
+func (l *Ledger) Poisoned(sessionID string, code event.Code) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.poison[sessionID] = code
+}
+
+// Cured enters that what was poisonous is withdrawn.
+func (l *Ledger) Cured() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.poison)
+}
 
 // Sessions is how many sessions have an entry, Events how many entries there are.
 func (l *Ledger) Sessions() int { l.mu.Lock(); defer l.mu.Unlock(); return len(l.entries) }
@@ -47,7 +64,8 @@ func (l *Ledger) Events() (n int) {
 	return n
 }
 
-func (l *Ledger) add(events []event.Event) {
+// Add enters events that were acknowledged.
+func (l *Ledger) Add(events []event.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range events {
@@ -83,7 +101,7 @@ func (l *Ledger) Load(ctx context.Context, w *producer.Writer, seed uint64, sess
 		if err != nil {
 			return err
 		}
-		l.add(recorded)
+		l.Add(recorded)
 	}
 }
 
@@ -102,8 +120,10 @@ SELECT session_id, seq, event_id::text, item #>> '{content,0,text}' FROM tooltap
 
 const selectWatermarks = `SELECT session_id, seq, event_id::text FROM tooltape.watermark WHERE projection = 'history'`
 
+const selectParked = `SELECT session_id, code FROM tooltape.parked WHERE projection = 'history'`
+
 // Check holds the tables against the ledger: every entry with an item has its one row with its text, in order, no row is without an
-// entry, and every session's watermark is its last entry. It returns a sentence for each thing that is wrong, the first few.
+// entry, every session's watermark is its last entry, and parked are the poisoned sessions and no others, for the right reason. It returns a sentence for each thing that is wrong, the first few.
 func (l *Ledger) Check(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,6 +139,9 @@ func (l *Ledger) Check(ctx context.Context, pool *pgxpool.Pool) ([]string, error
 		return nil, err
 	}
 	if err := c.watermarks(ctx, pool, l.entries); err != nil {
+		return nil, err
+	}
+	if err := c.parked(ctx, pool, l.poison); err != nil {
 		return nil, err
 	}
 	return c.wrong, nil
@@ -188,6 +211,32 @@ func (c *check) watermarks(ctx context.Context, pool *pgxpool.Pool, entries map[
 	for id := range entries {
 		if !seen[id] {
 			c.say("session %s has no watermark", id)
+		}
+	}
+	return rows.Err()
+}
+
+func (c *check) parked(ctx context.Context, pool *pgxpool.Pool, poison map[string]event.Code) error {
+	rows, err := pool.Query(ctx, selectParked)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	seen := map[string]bool{}
+	for rows.Next() {
+		var id string
+		var code event.Code
+		if err := rows.Scan(&id, &code); err != nil {
+			return err
+		}
+		seen[id] = true
+		if poison[id] != code {
+			c.say("session %s is parked for %s, the ledger knows %q", id, code, poison[id])
+		}
+	}
+	for id, code := range poison {
+		if !seen[id] {
+			c.say("session %s is not parked, and should be for %s", id, code)
 		}
 	}
 	return rows.Err()

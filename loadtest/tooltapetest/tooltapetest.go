@@ -4,6 +4,7 @@ package tooltapetest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -99,6 +100,34 @@ func MustRun(t testing.TB, env []string, in io.Reader, args ...string) string {
 	return r.Out
 }
 
+// Altered is a binary built from sources that a test has changed: for each file, by its path in the repository, what it should say instead.
+func Altered(t testing.TB, root string, instead map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	replace := map[string]string{}
+	for file, text := range instead {
+		path := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		replace[filepath.Join(root, file)] = path
+	}
+	spec, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, path := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "tooltape")
+	if err := os.WriteFile(overlay, spec, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", path, "./cmd/tooltape")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building the altered tooltape: %s\n%s", err, out)
+	}
+	return path
+}
+
 // Process is a tooltape that runs.
 type Process struct {
 	cmd  *exec.Cmd
@@ -114,6 +143,12 @@ func Start(t testing.TB, env []string, args ...string) *Process {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return StartBinary(t, path, env, args...)
+}
+
+// StartBinary is Start with a binary of the test's own.
+func StartBinary(t testing.TB, path string, env []string, args ...string) *Process {
+	t.Helper()
 	p := &Process{cmd: exec.Command(path, args...), done: make(chan struct{})}
 	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), env...), &p.errs
 	if err := p.cmd.Start(); err != nil {
@@ -123,6 +158,12 @@ func Start(t testing.TB, env []string, args ...string) *Process {
 	t.Cleanup(p.Kill)
 	return p
 }
+
+// Stall stops the process where it stands, as a machine that is overloaded or suspended does; Wake lets it go on.
+func (p *Process) Stall() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Wake lets a stalled process go on.
+func (p *Process) Wake() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
 // Kill ends the process as a power cut would, and waits for its end.
 func (p *Process) Kill() {
