@@ -96,7 +96,7 @@ brokers: for --brokers), in this order.`,
 		"record":  {a.produceCommand(), a.importCommand()},
 		"read":    {a.historyCommand(), a.catCommand()},
 		"operate": {a.runCommand(), a.topicsCommand(), a.migrateCommand(), a.schemasCommand()},
-		"repair":  {a.parkedCommand(), a.setAsideCommand(), a.settleCommand(), a.closeCommand(), a.purgeCommand()},
+		"repair":  {a.parkedCommand(), a.setAsideCommand(), a.resumeCommand(), a.settleCommand(), a.closeCommand(), a.purgeCommand()},
 	} {
 		for _, c := range commands {
 			c.GroupID = group
