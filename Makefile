@@ -10,7 +10,9 @@ RACE := $(if $(shell command -v gcc cc clang),-race)
 CONCURRENT := ./producer/... ./processors/... ./sinks/...
 SEQUENTIAL = $$(go list ./... | grep -Ev '^github.com/tooltape/tooltape/(producer|processors|sinks)(/|$$)')
 # What meets a Kafka, a registry or a PostgreSQL.
-INTEGRATION := ./cmd/... ./loadtest/... ./processors/... ./producer/... ./schemas/registry/... ./sinks/...
+INTEGRATION := ./cmd/... ./loadtest ./processors/... ./producer/... ./schemas/registry/... ./sinks/...
+# What breaks its services on purpose, and so has them to itself.
+STORMY := ./loadtest/faults
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -30,6 +32,7 @@ test-kafka: ## the integration tests on a real Kafka, registry and PostgreSQL, s
 	trap 'deploy/local/down --dir "$$dir" --purge' EXIT
 	services=$$(deploy/local/up --dir "$$dir") && eval "$$services"
 	go test -timeout 20m -count=1 $(INTEGRATION)
+	go test -timeout 20m -count=1 $(STORMY)
 
 lint: ## everything that the machine can judge, and whether it still judges so
 	$(LINT) run --allow-parallel-runners ./...
