@@ -66,6 +66,16 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"what cannot be shown in a message does not block it", anyMessage},
 		{"any session id and any build is only text", anyID},
 		{"times come back to the microsecond, and absent ones absent", times},
+		{"a session that waits no longer loses its parked row, and nothing else", unparkedGo},
+		{"due are what this build has not tried and what is marked so, never a conflict, lowest offset first", dueLists},
+		{"an erased session's rows, watermark and parked row go, and its marker stays", erasedSession},
+		{"an erased run's rows go, and the watermark stays", erasedRun},
+		{"erasing comes before what the batch adds", eraseAndAdd},
+		{"markers are told of, each once", markersOnce},
+		{"the id of a marker is any text", markerAnyID},
+		{"removals that a marker announces are taken back, and others stay", takenBack},
+		{"no id is a pattern", noPatterns},
+		{"what is not written erases nothing", failedErasesNothing},
 		{"partitions do not disturb each other", partitionsApart},
 		{"partitions write at the same time without waiting for ever", concurrently},
 		{"of two writers with one position one goes through", race},
@@ -495,6 +505,7 @@ func (s *subject) batch(at sinks.Position, events ...sinks.Projected) sinks.Batc
 func (s *subject) everything(at sinks.Position) sinks.Batch {
 	b := s.batch(at, message("s", 1, "x"))
 	b.Parked = []sinks.Parked{parked("p", 1)}
+	b.Markers = []sinks.Marker{{SessionID: "m", Kind: sinks.ClosedMarker}}
 	b.SetAside = []sinks.SetAside{setAside(at.NextOffset, event.BadKey)}
 	return b
 }
@@ -508,7 +519,7 @@ func (s *subject) unchanged(at sinks.Position) {
 	if got := s.SetAside(s, at.Partition); len(got) != 0 {
 		s.Errorf("set aside: %v", got)
 	}
-	if known, err := s.Sink.Sessions(s.Context(), at, []string{"s", "p", "zz"}); err != nil || len(known) != 0 {
+	if known, err := s.Sink.Sessions(s.Context(), at, []string{"s", "p", "m", "zz"}); err != nil || len(known) != 0 {
 		s.Errorf("sessions: %v, %v", known, err)
 	}
 	if got, err := s.Sink.Refresh(s.Context(), at); err != nil || got != at {
@@ -548,16 +559,19 @@ func short(r Row) string {
 	return text[:min(len(text), 400)]
 }
 
-// knows says what Sessions says of a session; the zero Session where it says nothing.
+// knows says what Sessions says of a session, its markers in the order of their ids; the zero Session where it says nothing.
 func (s *subject) knows(at sinks.Position, id string, want sinks.Session) {
 	s.Helper()
 	known, err := s.Sink.Sessions(s.Context(), at, []string{id, "somebody else's"})
 	s.must(err)
 	got, there := known[id]
+	slices.Sort(got.Markers.Runs)
+	slices.Sort(got.Markers.Withdrawn)
 	if there == reflect.DeepEqual(want, sinks.Session{}) || len(known) > 1 {
 		s.Errorf("known are %v", slices.Collect(maps.Keys(known)))
 	}
 	if !reflect.DeepEqual(got, want) {
-		s.Errorf("session %.40q is\n%+v %+v\nwant\n%+v %+v", id, got.Watermark, got.Parked, want.Watermark, want.Parked)
+		s.Errorf("session %.40q is\n%+v %+v %+v\nwant\n%+v %+v %+v", id, got.Watermark, got.Parked, got.Markers, want.Watermark, want.Parked,
+			want.Markers)
 	}
 }
