@@ -254,3 +254,17 @@ func TestASessionAboutARecordKeepsItsPartitionKeyOnceItIsProjected(t *testing.T)
 		}
 	}
 }
+
+func TestWhatTheHistoryHasNotReadYetIsFoundInTheLog(t *testing.T) {
+	c := withKafka(t).withDatabase()
+	c.doneOn(said("a", "one", at(1)), "produce", "-")
+	c.project()
+	for _, session := range []string{"a", "b", "c", "d", "e"} { // some of them begin exactly where the history stands
+		lines := said(session, "one", at(1)) + "\n" + said(session, "two", at(2))
+		c.doneOn(lines, "produce", "-")
+		c.doneOn(lines+"\n"+said(session, "three", at(3)), "produce", "-")
+	}
+	if log := c.done("cat"); count(log) != 15 {
+		t.Errorf("the log has %d events, want 15:\n%s", count(log), log)
+	}
+}
