@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -39,6 +40,20 @@ func (s *stage) set(topic, name, value string) {
 		err = errors.Join(err, a.Err)
 	}
 	s.check(err)
+	s.await(topic, name, value)
+}
+
+// await waits for a setting that is promised: a real broker learns of it from its controller.
+func (s *stage) await(topic, name, value string) {
+	s.Helper()
+	deadline := time.After(time.Minute)
+	for tick := time.NewTicker(20 * time.Millisecond); s.get(topic, name) != value; {
+		select {
+		case <-deadline:
+			s.Fatalf("%s of %s is %s, want %s", name, topic, s.get(topic, name), value)
+		case <-tick.C:
+		}
+	}
 }
 
 func (s *stage) get(topic, name string) string {
@@ -145,6 +160,7 @@ func TestASettingThatDiffersIsSetAgain(t *testing.T) {
 	}
 	_, err := topics.Apply(t.Context(), s.admin, s.spec)
 	s.check(err)
+	s.await(events, "max.message.bytes", "8388608")
 	s.want(s.plan(), all(topics.None))
 }
 
