@@ -19,7 +19,10 @@ func TestMain(m *testing.M) { os.Exit(sinktest.Main(m)) }
 
 func TestSink(t *testing.T) {
 	// One database, emptied before each case: making one takes longer than all cases.
-	pool := sinktest.Connect(t, sinktest.Database(t, history.View()))
+	runSuite(t, sinktest.Connect(t, sinktest.Database(t, history.View())))
+}
+
+func runSuite(t *testing.T, pool *pgxpool.Pool) {
 	sinktest.Run(t, func(t *testing.T) sinktest.Store {
 		if _, err := pool.Exec(t.Context(), `TRUNCATE tooltape.position, tooltape.watermark, tooltape.parked, tooltape.set_aside,
 			tooltape.marker, tooltape.history_item, tooltape.history_fork`); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -19,7 +20,8 @@ const poolSize = 8
 // Connect is a pool for an address such as postgres://user@host:5432/database, with libpq's parameters and pgxpool's (pool_max_conns).
 // It does not connect yet: a database that is away is a reason to wait, not to fail.
 //
-// It works through a pooler in transaction mode: no statement is prepared on the server by name.
+// It works through a pooler in transaction mode: no statement is prepared on the server by name. A connection whose server turns out to
+// take no writes is given up: after a failover the next one leads to the new server, or waits for it.
 func Connect(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
@@ -36,6 +38,10 @@ func Connect(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	}
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = 10 * time.Second
+	}
+	goesOn := config.ConnConfig.OnPgError
+	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		return goesOn(conn, err) && err.Code != stateReadOnly
 	}
 	return pgxpool.NewWithConfig(ctx, config)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/tooltape/tooltape/sinks"
 )
 
-// The SQLSTATEs that tooltape.move_position raises, and those that name what is missing.
+// The SQLSTATEs that tooltape.move_position raises, and those of PostgreSQL that mean something here.
 const (
 	stateFenced        = "TT001"
 	stateStale         = "TT002"
@@ -19,18 +19,21 @@ const (
 	stateNoFunction    = "42883"
 	stateNoColumn      = "42703"
 	stateSameRowTwice  = "21000"
+	stateReadOnly      = "25006"
 	classBadData       = "22"
 	classConstraint    = "23"
 	classLimitExceeded = "54"
 )
 
 // classify turns what PostgreSQL says into this contract's errors. What is none of them is the server's trouble and comes back
-// as it is: away, overloaded, a deadlock, a full disk.
+// as it is: away, overloaded, read-only for now, a deadlock, a full disk.
+//
+// So does all that a server says to a new connection: it is not about a batch.
 //
 // Only the primary message is kept of a refusal: the detail repeats the values.
 func classify(err error) error {
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
+	if !errors.As(err, &pg) || errors.As(err, new(*pgconn.ConnectError)) {
 		return err
 	}
 	switch pg.Code {

@@ -35,6 +35,10 @@ func notes(table, insert string) postgres.View {
 			}
 			s.Add(insert, seqs, sessions)
 		},
+		Erase: func(s *postgres.Statements, sessions []string) {
+			s.Add(`DELETE FROM tooltape.note WHERE session_id = ANY ($1::text[])`, s.TextsOf(sessions))
+		},
+		EraseRuns: func(*postgres.Statements, []sinks.RunRef) {},
 	}
 }
 
