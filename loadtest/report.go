@@ -29,6 +29,7 @@ type sized struct {
 	Rounds      int      `json:"rounds"`
 	LogBytes    float64  `json:"log_bytes_per_event"` // as the broker keeps them, compressed; 0 where it does not say
 	Ratio       float64  `json:"ratio"`
+	RatioCPU    float64  `json:"ratio_cpu"` // the same by processor time, client's and server's: what others on the machine change least
 	Floor       sample   `json:"floor"`
 	Product     sample   `json:"product"`
 	FloorRuns   []sample `json:"floor_rounds"`
@@ -48,6 +49,9 @@ func summarize(l load, logBytes int64, results map[string][]sample) (sized, erro
 		Floor: median(f), Product: median(p), FloorRuns: f, ProductRuns: p,
 	}
 	out.Ratio = out.Product.RowsPerSecond / out.Floor.RowsPerSecond
+	if used := out.Product.ClientMicros + out.Product.ServerMicros; used > 0 { // 0 where this machine does not tell
+		out.RatioCPU = (out.Floor.ClientMicros + out.Floor.ServerMicros) / used
+	}
 	return out, nil
 }
 
@@ -85,12 +89,12 @@ func (r report) print(out io.Writer, format string) error {
 		return r.printJSON(out)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "event\tevents\tsessions\tin the log\t\trows/s\tclient µs/row\tserver µs/row\tpeak MB\tratio\t")
+	fmt.Fprintln(w, "event\tevents\tsessions\tin the log\t\trows/s\tclient µs/row\tserver µs/row\tpeak MB\tratio\tby CPU\t")
 	for _, s := range r.Sizes {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%.0f B\tfloor\t%.0f\t%.1f\t%.1f\t%.0f\t\t\n", label(s.Size), s.Events, s.Sessions, s.LogBytes,
+		fmt.Fprintf(w, "%s\t%d\t%d\t%.0f B\tfloor\t%.0f\t%.1f\t%.1f\t%.0f\t\t\t\n", label(s.Size), s.Events, s.Sessions, s.LogBytes,
 			s.Floor.RowsPerSecond, s.Floor.ClientMicros, s.Floor.ServerMicros, s.Floor.PeakMB)
-		fmt.Fprintf(w, "\t\t\t\tproduct\t%.0f\t%.1f\t%.1f\t%.0f\t%.2f\t\n",
-			s.Product.RowsPerSecond, s.Product.ClientMicros, s.Product.ServerMicros, s.Product.PeakMB, s.Ratio)
+		fmt.Fprintf(w, "\t\t\t\tproduct\t%.0f\t%.1f\t%.1f\t%.0f\t%.2f\t%.2f\t\n",
+			s.Product.RowsPerSecond, s.Product.ClientMicros, s.Product.ServerMicros, s.Product.PeakMB, s.Ratio, s.RatioCPU)
 	}
 	if err := w.Flush(); err != nil {
 		return err

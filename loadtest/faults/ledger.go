@@ -94,15 +94,21 @@ func (l *Ledger) Load(ctx context.Context, w *producer.Writer, seed uint64, sess
 		for i := range drafts {
 			drafts[i] = draft(random)
 		}
-		recorded, err := w.Append(ctx, id, drafts...)
-		for unknown := (*producer.UnknownOutcomeError)(nil); errors.As(err, &unknown) && ctx.Err() == nil; {
-			recorded, err = w.Retry(ctx, id)
-		}
+		recorded, err := Append(ctx, w, id, drafts...)
 		if err != nil {
 			return err
 		}
 		l.Add(recorded)
 	}
+}
+
+// Append appends until the outcome is known.
+func Append(ctx context.Context, w *producer.Writer, sessionID string, drafts ...event.Event) ([]event.Event, error) {
+	recorded, err := w.Append(ctx, sessionID, drafts...)
+	for errors.As(err, new(*producer.UnknownOutcomeError)) && ctx.Err() == nil {
+		recorded, err = w.Retry(ctx, sessionID)
+	}
+	return recorded, err
 }
 
 // draft is an event with an item, or, now and then, one without.

@@ -63,7 +63,7 @@ func (w *weather) pause(upToMillis int) {
 }
 
 func (w *weather) start(i int) *tooltapetest.Process {
-	return tooltapetest.Start(w, w.in.Env, "run", "history", "--instance-id", fmt.Sprint("instance-", i), "--batch-records", "200")
+	return tooltapetest.Start(w, w.in.Env, "run", "history", "--instance-id", fmt.Sprint("instance-", i), "--batch-records", "200", "--log-level", "info")
 }
 
 // replace kills a processor and starts it again.
@@ -141,11 +141,14 @@ func TestAStormLosesNothingAndDoublesNothing(t *testing.T) {
 	loaded, enough := make(chan error, 1), make(chan struct{})
 	appends := writer(t, in)
 	go func() { loaded <- ledger.Load(t.Context(), appends, *seed, 2000, 20*time.Millisecond, enough) }()
-	poisoned := poison(t, in, ledger, appends, 100**storm)
 	for i := range w.procs {
 		w.procs[i] = w.start(i)
 	}
+	t.Cleanup(w.tell)
+	poisoning := make(chan []string, 1)
+	go func() { poisoning <- poison(t, in, ledger, appends, 100**storm) }()
 	struck := w.strikeAll()
+	poisoned := <-poisoning
 	close(enough)
 	if err := <-loaded; err != nil {
 		t.Fatal(err)
@@ -160,6 +163,22 @@ func TestAStormLosesNothingAndDoublesNothing(t *testing.T) {
 		if err := p.Stop(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// tell shows, where the test has failed, what the processors said to the end.
+func (w *weather) tell() {
+	if !w.Failed() {
+		return
+	}
+	for i, p := range w.procs {
+		select {
+		case <-p.Ended():
+			w.Logf("instance %d had ended by itself", i)
+		default:
+		}
+		p.Kill()
+		w.Logf("instance %d said: %s", i, p.Said())
 	}
 }
 
@@ -192,7 +211,8 @@ func poison(t *testing.T, in tooltapetest.Install, ledger *faults.Ledger, w *pro
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(topicstest.Brokers(t)...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return nil
 	}
 	defer client.Close()
 	kinds := []struct {
@@ -210,9 +230,10 @@ func poison(t *testing.T, in tooltapetest.Install, ledger *faults.Ledger, w *pro
 	var ids []string
 	for i := range n {
 		id, kind := fmt.Sprint("poisoned-", i), kinds[i%len(kinds)]
-		recorded, err := w.Append(t.Context(), id, message("good"), message("good too"))
+		recorded, err := faults.Append(t.Context(), w, id, message("good"), message("good too"))
 		if err != nil {
-			t.Fatal(err)
+			t.Error(err)
+			return ids
 		}
 		ledger.Add(recorded)
 		next := recorded[1]
@@ -231,10 +252,12 @@ func poison(t *testing.T, in tooltapetest.Install, ledger *faults.Ledger, w *pro
 		}
 		r := &kgo.Record{Topic: in.Topics.Events(), Partition: schemas.Partition(id, stormPartitions), Key: []byte(key), Value: value}
 		if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-			t.Fatal(err)
+			t.Error(err)
+			return ids
 		}
 		ledger.Poisoned(id, kind.code)
 		ids = append(ids, id)
+		<-time.After(100 * time.Millisecond) // among the others, not all at once: that would be a bad build's doing
 	}
 	return ids
 }
