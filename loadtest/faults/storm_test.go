@@ -92,6 +92,7 @@ const (
 // rebalance lets a third processor come and go.
 func (w *weather) rebalance() {
 	p := tooltapetest.Start(w, w.in.Env, "run", "history")
+	<-time.After(time.Second) // one that has not even begun would be ended by the signal
 	w.pause(3000)
 	if err := p.Stop(); err != nil {
 		w.Errorf("the third processor did not stop well: %s", err)

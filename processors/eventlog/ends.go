@@ -59,22 +59,32 @@ func (x *Index) End(session string, known Known) (End, error) {
 	if f == nil {
 		return end, nil
 	}
-	end.Recorded = f.ids
-	if id := f.ids[known.Seq]; known.Seq > 0 && id != "" && id != known.EventID {
-		return End{}, conflict(session, known.Seq, known.EventID, id)
+	if f.closed {
+		return End{}, fmt.Errorf("session %s is purged: whatever is appended to it is ignored; begin another session", session)
 	}
-	for _, seq := range slices.Sorted(maps.Keys(f.rival)) {
-		return End{}, conflict(session, seq, f.ids[seq], f.rival[seq])
+	last := known.Seq
+	for _, seq := range slices.Sorted(maps.Keys(f.claims)) {
+		ids := slices.DeleteFunc(slices.Clone(f.claims[seq]), func(id string) bool { return f.withdrawn[id] })
+		switch {
+		case len(ids) == 0:
+			continue
+		case len(ids) > 1:
+			return End{}, conflict(session, seq, ids[0], ids[1])
+		case seq == known.Seq && ids[0] != known.EventID:
+			return End{}, conflict(session, seq, known.EventID, ids[0])
+		}
+		end.Recorded[seq] = ids[0]
+		last = max(last, seq)
 	}
-	for f.ids[end.Seq+1] != "" {
+	for end.Recorded[end.Seq+1] != "" {
 		end.Seq++
-		end.EventID = f.ids[end.Seq]
+		end.EventID = end.Recorded[end.Seq]
 	}
-	if f.lastSeen > end.Seq {
-		return End{}, fmt.Errorf("session %s has a hole: seq %d is recorded, seq %d is not; append the missing event first", session, f.lastSeen, end.Seq+1)
+	if last > end.Seq {
+		return End{}, fmt.Errorf("session %s has a hole: seq %d is recorded, seq %d is not; append the missing event first", session, last, end.Seq+1)
 	}
-	if f.lastSeen == end.Seq && f.last.SessionID == session {
-		end.Last = event.Some(f.last)
+	if e, ok := f.last[end.EventID]; ok && e.SessionID == session {
+		end.Last = event.Some(e)
 	}
 	return end, nil
 }
@@ -85,35 +95,51 @@ func conflict(session string, seq int64, one, other string) error {
 
 // finding is what was read of one session.
 type finding struct {
-	ids      map[int64]string
-	rival    map[int64]string // a second event at the same place
-	last     event.Envelope
+	claims    map[int64][]string // the ids that claim each place: one, unless there is a conflict
+	withdrawn map[string]bool
+	closed    bool
+	// last are the envelopes of the events that claim the highest place.
+	last     map[string]event.Envelope
 	lastSeen int64
 }
 
-// note remembers a record. A value that cannot be read still has its place: the key says it.
+// note remembers a record. A value that cannot be read still has its place: the key says it. A marker says what no longer counts.
 func (x *Index) note(ctx context.Context, decoder *schemas.Decoder, r *kgo.Record) error {
 	key, err := schemas.ParseKey(r.Key)
-	if err != nil || key.Marker != schemas.NoMarker || len(r.Value) == 0 {
+	if err != nil || key.Marker == schemas.NoMarker && len(r.Value) == 0 {
 		return nil // no event: consumers set it aside and say so
 	}
 	f := x.sessions[key.SessionID]
 	if f == nil {
-		f = &finding{ids: map[int64]string{}, rival: map[int64]string{}}
+		f = &finding{claims: map[int64][]string{}, withdrawn: map[string]bool{}, last: map[string]event.Envelope{}}
 		x.sessions[key.SessionID] = f
 	}
-	if id, ok := f.ids[key.Seq]; ok && id != key.EventID {
-		f.rival[key.Seq] = key.EventID
+	switch key.Marker {
+	case schemas.NoMarker:
+		return f.claim(ctx, decoder, key, r.Value)
+	case schemas.ClosedMarker:
+		f.closed = true
+	case schemas.WithdrawnMarker:
+		f.withdrawn[key.EventID] = true
+	}
+	return nil
+}
+
+func (f *finding) claim(ctx context.Context, decoder *schemas.Decoder, key schemas.Key, value []byte) error {
+	if !slices.Contains(f.claims[key.Seq], key.EventID) {
+		f.claims[key.Seq] = append(f.claims[key.Seq], key.EventID)
+	}
+	if key.Seq < f.lastSeen {
 		return nil
 	}
-	f.ids[key.Seq] = key.EventID
 	if key.Seq > f.lastSeen {
 		f.lastSeen = key.Seq
-		e, err := decoder.Decode(ctx, r.Value)
-		if err != nil && !errors.As(err, new(*event.Error)) {
-			return err
-		}
-		f.last = e.Envelope
+		clear(f.last)
 	}
+	e, err := decoder.Decode(ctx, value)
+	if err != nil && !errors.As(err, new(*event.Error)) {
+		return err
+	}
+	f.last[key.EventID] = e.Envelope
 	return nil
 }

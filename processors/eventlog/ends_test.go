@@ -99,7 +99,7 @@ func TestWhatIsNoEventEndsNothing(t *testing.T) {
 	s := newSessions(t)
 	for _, r := range []*kgo.Record{
 		{Key: []byte("no key of ours"), Value: []byte("x")},
-		{Key: []byte(schemas.ClosedKey("a")), Value: []byte("x")},
+		{Key: []byte(schemas.RunKey("a", "r")), Value: []byte("x")},
 		{Key: []byte(schemas.EventKey("a", 4, id(4)))},
 	} {
 		r.Topic = s.topic
@@ -107,6 +107,28 @@ func TestWhatIsNoEventEndsNothing(t *testing.T) {
 	}
 	if end := must(s.index(0).End("a", eventlog.Known{}))(t); end.Seq != 3 {
 		t.Errorf("the end is at %d, want 3", end.Seq)
+	}
+}
+
+func TestAWithdrawnRivalNoLongerCounts(t *testing.T) {
+	s := newSessions(t)
+	s.putAt("a", 2, id(9))
+	s.putAt("a", 3, id(8))
+	for _, rival := range []int{9, 8} {
+		r := &kgo.Record{Topic: s.topic, Key: []byte(schemas.WithdrawnKey("a", id(rival))), Value: []byte("x")}
+		must(s.client.ProduceSync(t.Context(), r).First())(t)
+	}
+	if end := must(s.index(0).End("a", eventlog.Known{}))(t); end.Seq != 3 || end.EventID != id(3) || end.Recorded[2] != id(2) {
+		t.Errorf("the end is %+v, want that of the events that were kept", end)
+	}
+}
+
+func TestAPurgedSessionHasNoEnd(t *testing.T) {
+	s := newSessions(t)
+	r := &kgo.Record{Topic: s.topic, Key: []byte(schemas.ClosedKey("a")), Value: []byte("x")}
+	must(s.client.ProduceSync(t.Context(), r).First())(t)
+	if _, err := s.index(0).End("a", eventlog.Known{}); err == nil || !strings.Contains(err.Error(), "purged") {
+		t.Errorf("the end of a purged session is no error that says so: %v", err)
 	}
 }
 
