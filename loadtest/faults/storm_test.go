@@ -63,7 +63,7 @@ func (w *weather) pause(upToMillis int) {
 }
 
 func (w *weather) start(i int) *tooltapetest.Process {
-	return tooltapetest.Start(w, w.in.Env, "run", "history", "--instance-id", fmt.Sprint("instance-", i), "--batch-records", "200", "--log-level", "info")
+	return tooltapetest.Start(w, w.in.Env, "run", "history", "--instance-id", fmt.Sprint("instance-", i), "--batch-records", "200")
 }
 
 // replace kills a processor and starts it again.
@@ -141,7 +141,7 @@ func TestAStormLosesNothingAndDoublesNothing(t *testing.T) {
 	ledger := faults.NewLedger()
 	loaded, enough := make(chan error, 1), make(chan struct{})
 	appends := writer(t, in)
-	go func() { loaded <- ledger.Load(t.Context(), appends, *seed, 2000, 20*time.Millisecond, enough) }()
+	go func() { loaded <- ledger.Load(t.Context(), appends, *seed, 2000, 10*time.Millisecond, enough) }()
 	for i := range w.procs {
 		w.procs[i] = w.start(i)
 	}
