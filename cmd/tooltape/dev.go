@@ -315,7 +315,7 @@ func (a *app) finish(ctx context.Context, started time.Time, ended chan error) e
 		return err
 	}
 	if totals.Parked > 0 {
-		return withCode("parked", fmt.Errorf("%d sessions are parked; tooltape parked says why", totals.Parked))
+		return withCode("parked", fmt.Errorf("parked sessions: %d; tooltape parked says why", totals.Parked))
 	}
 	return nil
 }

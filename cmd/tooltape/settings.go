@@ -73,29 +73,33 @@ func (s *settings) load(f *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
+	said := map[string]source{}
 	var failed error
 	f.VisitAll(func(flag *pflag.Flag) {
-		if flag.Changed || failed != nil {
+		if flag.Changed {
+			said[flag.Name] = commandLine
 			return
 		}
 		name := strings.ReplaceAll(flag.Name, "-", "_")
-		value, from := os.LookupEnv("TOOLTAPE_" + strings.ToUpper(name))
-		source := "TOOLTAPE_" + strings.ToUpper(name)
-		if !from {
-			value, from = file[name]
-			source = s.config + ": " + name
+		variable := "TOOLTAPE_" + strings.ToUpper(name)
+		value, ok := os.LookupEnv(variable)
+		where, from := variable, environment
+		if !ok {
+			value, ok = file[name]
+			where, from = s.config+": "+name, configuration
 		}
-		if !from {
+		if !ok || failed != nil {
 			return
 		}
 		if err := f.Set(flag.Name, value); err != nil {
-			failed = usagef("%s: %s", source, err)
+			failed = usagef("%s: %s", where, err)
 		}
+		said[flag.Name] = from
 	})
 	if failed != nil {
 		return failed
 	}
-	if err := s.readSecrets(f); err != nil {
+	if err := s.readSecrets(f, said); err != nil {
 		return err
 	}
 	if s.output != outputText && s.output != outputJSON {
@@ -142,13 +146,24 @@ func (s *settings) file(f *pflag.FlagSet) (map[string]string, error) {
 	return values, nil
 }
 
-func (s *settings) readSecrets(f *pflag.FlagSet) error {
+// source is where a setting comes from, the weaker ones first.
+type source int
+
+const (
+	nowhere source = iota
+	configuration
+	environment
+	commandLine
+)
+
+// readSecrets reads what is named by its file. Where both forms are set, the one from the stronger source counts.
+func (s *settings) readSecrets(f *pflag.FlagSet, said map[string]source) error {
 	for _, name := range secrets {
 		path, err := f.GetString(name + "-file")
-		if err != nil || path == "" {
+		if err != nil || path == "" || said[name+"-file"] < said[name] {
 			continue
 		}
-		if f.Lookup(name).Value.String() != "" {
+		if said[name+"-file"] == said[name] {
 			return usagef("--%s and --%s-file are both set: one of them is enough", name, name)
 		}
 		text, err := os.ReadFile(path)

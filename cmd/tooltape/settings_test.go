@@ -76,7 +76,11 @@ func TestASecretIsReadFromAFileAndNeverPrinted(t *testing.T) {
 	}
 	t.Setenv("TOOLTAPE_DATABASE_URL_FILE", url)
 	c.done("parked")
-	c.failed(c.run("parked", "--database-url", "postgres://x"), exitUsage, "one of them is enough")
+	// The stronger source counts, whichever of the two forms it uses.
+	t.Setenv("TOOLTAPE_CONFIG", c.file("tooltape.yaml", "database_url: postgres://nobody@127.0.0.1:1/nothing"))
+	c.done("parked")
+	t.Setenv("TOOLTAPE_CONFIG", "")
+	c.failed(c.run("parked", "--database-url", "postgres://x", "--database-url-file", url), exitUsage, "one of them is enough")
 	c.failed(c.run("parked", "--database-url-file", "no-such-file"), exitUsage, "no-such-file")
 	t.Setenv("TOOLTAPE_DATABASE_URL_FILE", "")
 
