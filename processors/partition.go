@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -24,7 +23,7 @@ type partition struct {
 
 	// mu is held while a batch is decided and written, by the live flow and by the second reader in turn: within this process
 	// neither finds the position moved by the other.
-	mu       sync.Mutex
+	mu       lock
 	at       sinks.Position
 	sessions sessionCache
 
@@ -33,6 +32,15 @@ type partition struct {
 	labels labels
 	end    int64 // the partition's end offset when these records were fetched
 }
+
+// lock is a mutex that is held while the store or a broker is waited for. It is a channel, as who waits for a channel is at rest to a
+// simulation's clock, which stands still while anybody waits for a sync.Mutex.
+type lock chan struct{}
+
+func newLock() lock { return make(lock, 1) }
+
+func (l lock) Lock()   { l <- struct{}{} }
+func (l lock) Unlock() { <-l }
 
 // project brings the records, which follow the position, into the sink. It returns only when they are stored, or with the reason
 // why this partition cannot go on: the assignment ended, another holder took over, or a fault that a person must see.
