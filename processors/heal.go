@@ -300,7 +300,7 @@ func (h *healing) takeOne(ctx context.Context, d *decision, r *record) error {
 	switch {
 	case s.Parked == nil || isProjected(r, s.Watermark) || isIgnored(r, s.Markers):
 		return nil
-	case pass.failed != nil || r.place.Seq > s.Watermark.Seq+1:
+	case pass.failed != nil && r.place != pass.failed.place || r.place.Seq > s.Watermark.Seq+1:
 		pass.leave(r)
 		return nil
 	}
@@ -308,8 +308,8 @@ func (h *healing) takeOne(ctx context.Context, d *decision, r *record) error {
 		return err
 	}
 	switch fault := d.project(r, s); {
-	case fault == nil:
-		pass.took++
+	case fault == nil: // also where the same event was bad before, and is now written as it should be
+		pass.took, pass.failed = pass.took+1, nil
 	case fault.Code == event.WrongPartition:
 		d.setAside(r, fault.Code, fault.Message)
 	default:
