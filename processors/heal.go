@@ -106,6 +106,9 @@ func (p *partition) healDue() error {
 }
 
 func (p *partition) scanDue(ctx context.Context) error {
+	p.mu.Lock()
+	clear(p.erased)
+	p.mu.Unlock()
 	due, err := p.cfg.Sink.Due(ctx, p.id, p.cfg.Build)
 	if err != nil || len(due) == 0 {
 		return err
@@ -165,6 +168,10 @@ func (h *healing) endTries(ctx context.Context, ids []string) error {
 	d := newDecision(h.at, h.partition.sessions.get, h.cfg.Build, time.Now())
 	var ended []string
 	for _, id := range ids {
+		if h.erased[id] { // it is due again, from another offset: that is for another scan
+			delete(h.sessions, id)
+			continue
+		}
 		patient, s := h.sessions[id], d.session(id)
 		if s.Parked != nil && patient.pass.took > 0 && patient.pass.left > 0 && patient.pass.failed == nil {
 			patient.from = patient.pass.first // what came may have made room for what was left
@@ -298,7 +305,7 @@ func (h *healing) take(ctx context.Context, records []record) error {
 func (h *healing) takeOne(ctx context.Context, d *decision, r *record) error {
 	pass, s := &h.sessions[r.place.SessionID].pass, d.session(r.place.SessionID)
 	switch {
-	case s.Parked == nil || isProjected(r, s.Watermark) || isIgnored(r, s.Markers):
+	case s.Parked == nil || h.erased[r.place.SessionID] || isProjected(r, s.Watermark) || isIgnored(r, s.Markers):
 		return nil
 	case pass.failed != nil && r.place != pass.failed.place || r.place.Seq > s.Watermark.Seq+1:
 		pass.leave(r)

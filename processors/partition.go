@@ -26,6 +26,8 @@ type partition struct {
 	mu       lock
 	at       sinks.Position
 	sessions sessionCache
+	// erased are the sessions that the live flow has taken back to their beginning since the second reader's scan began.
+	erased map[string]bool
 
 	// due wakes the second reader.
 	due    chan struct{}
@@ -209,6 +211,9 @@ func (p *partition) write(ctx context.Context, d *decision) error {
 	}
 	p.at = at
 	p.sessions.put(d.changed)
+	for _, id := range d.batch.Erased {
+		p.erased[id] = true
+	}
 	p.well()
 	if slices.ContainsFunc(d.batch.Parked, func(s sinks.Parked) bool { return s.Due }) {
 		p.wake()

@@ -276,7 +276,7 @@ func (p *Processor) hold(at sinks.Position, logStart int64) {
 	defer p.mu.Unlock()
 	a := &assignment{&partition{
 		Processor: p, id: id, logStart: logStart, ctx: ctx, mu: newLock(), at: at,
-		sessions: newSessionCache(max(cachedSessions, p.cfg.BatchRecords)), due: make(chan struct{}, 1),
+		sessions: newSessionCache(max(cachedSessions, p.cfg.BatchRecords)), erased: map[string]bool{}, due: make(chan struct{}, 1),
 		labels: newLabels(p.cfg.Projection, p.topic, p.cfg.Topics.Group(p.cfg.Projection), id),
 	}, end}
 	p.held[id] = a
