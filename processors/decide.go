@@ -81,9 +81,9 @@ func (d *decision) take(r *record, read func(*record) error) error {
 
 func (d *decision) takeEvent(r *record, read func(*record) error) error {
 	s := d.session(r.place.SessionID)
-	switch {
-	case s.Watermark.Seq > 0 && s.Watermark.Partition != d.batch.At.Partition:
-		d.setAside(r, event.WrongPartition, fmt.Sprintf("its session is projected from partition %d", s.Watermark.Partition))
+	switch at := partitionOf(s, d.batch.At.Partition); {
+	case at != d.batch.At.Partition:
+		d.setAside(r, event.WrongPartition, fmt.Sprintf("its session is projected from partition %d", at))
 		return nil
 	case isIgnored(r, s.Markers):
 		d.eraseIgnored(r, s.Markers)
@@ -119,6 +119,17 @@ func (d *decision) takeEvent(r *record, read func(*record) error) error {
 		d.park(r, s, fault)
 	}
 	return nil
+}
+
+// partitionOf is where a session lies: where its watermark is, or where it is parked before its first event; else anywhere.
+func partitionOf(s sinks.Session, anywhere int32) int32 {
+	switch {
+	case s.Watermark.Seq > 0:
+		return s.Watermark.Partition
+	case s.Parked != nil:
+		return s.Parked.Partition
+	}
+	return anywhere
 }
 
 // isProjected says whether the record is of an event that is projected already.

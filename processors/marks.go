@@ -22,8 +22,8 @@ const purgeReason = "purged"
 // mark takes a marker in: what it announces goes, and what comes of it later is known for what it is.
 func (d *decision) mark(r *record) {
 	s := d.session(r.place.SessionID)
-	if s.Watermark.Seq > 0 && s.Watermark.Partition != d.batch.At.Partition {
-		d.setAside(r, event.WrongPartition, fmt.Sprintf("its session is projected from partition %d", s.Watermark.Partition))
+	if at := partitionOf(s, d.batch.At.Partition); at != d.batch.At.Partition {
+		d.setAside(r, event.WrongPartition, fmt.Sprintf("its session is projected from partition %d", at))
 		return
 	}
 	switch r.place.Marker {
