@@ -51,8 +51,8 @@ func addItems(s *postgres.Statements, events []*sinks.Projected) {
 }
 
 const insertForks = `
-INSERT INTO tooltape.history_fork (parent_seq, session_id, parent_session_id)
-SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[])
+INSERT INTO tooltape.history_fork (parent_seq, session_id, parent_session_id, run_id)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[])
 ON CONFLICT (session_id) DO NOTHING`
 
 // addForks remembers what sessions go on from; few batches hold any.
@@ -66,14 +66,15 @@ func addForks(s *postgres.Statements, events []*sinks.Projected) {
 	if len(forks) == 0 {
 		return
 	}
-	seqs, sessions, parents := s.Bigints(), s.Texts(), s.Texts()
+	seqs, sessions, parents, runs := s.Bigints(), s.Texts(), s.Texts(), s.Texts()
 	for _, e := range forks {
 		from := e.Event.Payload.(event.SessionCreated).ForkedFrom.Value
 		seqs.Bigint(from.Seq)
 		sessions.Text(e.Event.SessionID)
 		parents.Text(from.SessionID)
+		runs.OptText(e.Event.RunID)
 	}
-	s.Add(insertForks, seqs, sessions, parents)
+	s.Add(insertForks, seqs, sessions, parents, runs)
 }
 
 const (
@@ -86,16 +87,22 @@ func erase(s *postgres.Statements, sessions []string) {
 	s.Add(deleteForks, s.TextsOf(sessions))
 }
 
-const deleteRuns = `
+// The fork of a run goes too: projected anew, the event that stands in its place says nothing of it.
+const (
+	deleteRunItems = `
 DELETE FROM tooltape.history_item AS i USING unnest($1::text[], $2::text[]) AS r (session_id, run_id)
 WHERE i.session_id = r.session_id AND i.run_id = r.run_id`
+	deleteRunForks = `
+DELETE FROM tooltape.history_fork AS f USING unnest($1::text[], $2::text[]) AS r (session_id, run_id)
+WHERE f.session_id = r.session_id AND f.run_id = r.run_id`
+)
 
-// eraseRuns leaves the forks: a session goes on from where it was forked, whatever became of a run.
 func eraseRuns(s *postgres.Statements, refs []sinks.RunRef) {
 	sessions, runs := s.Texts(), s.Texts()
 	for _, r := range refs {
 		sessions.Text(r.SessionID)
 		runs.Text(r.RunID)
 	}
-	s.Add(deleteRuns, sessions, runs)
+	s.Add(deleteRunItems, sessions, runs)
+	s.Add(deleteRunForks, sessions, runs)
 }

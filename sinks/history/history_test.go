@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -93,4 +94,28 @@ func setAside(t testing.TB, pool *pgxpool.Pool, partition int32) []sinks.SetAsid
 		t.Fatal(err)
 	}
 	return all
+}
+
+func TestErasingTakesForksAlong(t *testing.T) {
+	b := newBench(t)
+	forked := func(id string, run event.Opt[string]) sinks.Projected {
+		p := sinks.Projected{Event: event.Event{Envelope: event.Envelope{SessionID: id, Seq: 1, EventID: uuid.NewString(), RunID: run}}}
+		p.Event.Payload = event.SessionCreated{ForkedFrom: event.Some(event.SessionRef{SessionID: "parent", Seq: 3})}
+		return p
+	}
+	run, none := event.Some("r"), event.Opt[string]{}
+	b.write([]sinks.Projected{forked("closed", none), forked("of run", run), forked("other's run", run), forked("no run", none), forked("other", none)})
+	erase := sinks.Batch{At: b.at, NextOffset: b.at.NextOffset, Erased: []string{"closed"}, ErasedRuns: []sinks.RunRef{
+		{SessionID: "of run", RunID: "r"}, {SessionID: "no run", RunID: "r"}, {SessionID: "other's run", RunID: "another"},
+	}}
+	if _, err := b.sink.Write(t.Context(), erase); err != nil {
+		t.Fatal(err)
+	}
+	left := ""
+	if err := b.pool.QueryRow(t.Context(), `SELECT string_agg(session_id, ', ' ORDER BY session_id) FROM tooltape.history_fork`).Scan(&left); err != nil {
+		t.Fatal(err)
+	}
+	if left != "no run, other, other's run" {
+		t.Errorf("left are the forks of %s", left)
+	}
 }

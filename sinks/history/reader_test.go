@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tooltape/tooltape/processors/projection"
 	"github.com/tooltape/tooltape/schemas/event"
@@ -22,6 +23,7 @@ import (
 // bench is a database with a writer on partition 0 and a reader.
 type bench struct {
 	*testing.T
+	pool   *pgxpool.Pool
 	sink   *postgres.Sink
 	reader *history.Reader
 	at     sinks.Position
@@ -29,7 +31,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	pool := sinktest.Connect(t, sinktest.Database(t, history.View()))
-	b := &bench{T: t, sink: postgres.New(pool, history.View()), reader: history.NewReader(pool)}
+	b := &bench{T: t, pool: pool, sink: postgres.New(pool, history.View()), reader: history.NewReader(pool)}
 	at, err := b.sink.Acquire(t.Context(), 0, sinks.Topic{ID: uuid.NewString(), Partitions: 4})
 	if err != nil {
 		t.Fatal(err)

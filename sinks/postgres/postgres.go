@@ -128,9 +128,8 @@ LEFT JOIN (
     FROM unnest($3::text[]) AS i (id)
     LEFT JOIN LATERAL (SELECT * FROM tooltape.watermark WHERE projection = $1 AND session_id = i.id LIMIT 1) w ON true
     LEFT JOIN LATERAL (SELECT * FROM tooltape.parked WHERE projection = $1 AND session_id = i.id LIMIT 1) k ON true
-    LEFT JOIN (SELECT session_id, ` + markerAggregate + ` FROM tooltape.marker WHERE projection = $1 AND session_id = ANY ($3)
-        GROUP BY session_id) m ON m.session_id = i.id
-    WHERE w.session_id IS NOT NULL OR k.session_id IS NOT NULL OR m.markers IS NOT NULL
+    CROSS JOIN LATERAL (SELECT ARRAY(SELECT ` + markerColumn + ` FROM tooltape.marker WHERE projection = $1 AND session_id = i.id) AS markers) m
+    WHERE w.session_id IS NOT NULL OR k.session_id IS NOT NULL OR m.markers <> '{}'
 ) s ON true
 WHERE p.projection = $1 AND p.partition = $2`
 

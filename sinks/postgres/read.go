@@ -29,7 +29,7 @@ SELECT ` + sessionColumns + `
 FROM (SELECT) AS one
 LEFT JOIN tooltape.watermark w ON w.projection = $1 AND w.session_id = $2
 LEFT JOIN tooltape.parked k ON k.projection = $1 AND k.session_id = $2
-CROSS JOIN (SELECT ` + markerAggregate + ` FROM tooltape.marker WHERE projection = $1 AND session_id = $2) m`
+CROSS JOIN (SELECT ARRAY(SELECT ` + markerColumn + ` FROM tooltape.marker WHERE projection = $1 AND session_id = $2) AS markers) m`
 
 	listParked = `
 SELECT k.projection, k.session_id, ` + parkedColumns + `
@@ -163,11 +163,11 @@ func list[T any](ctx context.Context, db Queryer, sql string, args []any, scan p
 	return all, classify(err)
 }
 
-// sessionColumns are what a query on watermark w, parked k and the aggregate m of markers selects for a sessionRow.
+// sessionColumns are what a query on watermark w, parked k and the array m of markers selects for a sessionRow.
 const sessionColumns = `m.markers, w.seq, w.event_id::text, w.partition AS watermark_partition, ` + parkedColumns
 
-// markerAggregate is all markers of a session in one value, null where it has none. No kind holds a space.
-const markerAggregate = `array_agg(kind || ' ' || id ORDER BY kind, id) AS markers`
+// markerColumn is a marker in one value. No kind holds a space.
+const markerColumn = `kind || ' ' || id`
 
 // parkedColumns are what a query on parked k selects for a parkedRow.
 const parkedColumns = `k.partition AS parked_partition, k.from_offset, k.at_offset, k.seq AS parked_seq, k.type, k.payload_version,

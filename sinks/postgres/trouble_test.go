@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -172,13 +173,11 @@ func TestAReadOnlyServerIsTrouble(t *testing.T) {
 
 // 57P01 is what a server says that is shut down; at first the connections of the pool are those of the old one.
 func TestAServerThatIsRestarted(t *testing.T) {
-	dir, err := os.MkdirTemp("", "tooltape-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o711); err != nil { // the server may run as another user
-		t.Fatal(err)
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} { // the server may run as another user
+		if err := os.Chmod(d, 0o711); err != nil {
+			t.Fatal(err)
+		}
 	}
 	start := func(port int) *local.Postgres {
 		server, err := local.StartPostgres(t.Context(), local.PostgresOptions{Dir: dir, Port: port, NoSync: true, Log: os.Stderr})
