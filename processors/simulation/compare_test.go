@@ -1,0 +1,75 @@
+package simulation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/tooltape/tooltape/schemas/event"
+	"github.com/tooltape/tooltape/sinks/memory"
+)
+
+const conflict = event.Conflict
+
+// compare holds the tables against the model.
+func (w *world) compare(what string, tables *memory.Sink, want expected) {
+	for _, id := range slices.Sorted(maps.Keys(want.sessions)) {
+		if wrong := differs(tables, id, want.sessions[id]); wrong != "" {
+			w.fail("%s: %s: %s\n    its records: %s", what, id, wrong, w.recordsOf(id))
+		}
+	}
+	got := map[coordinates]event.Code{}
+	for p := range w.partitions {
+		for _, a := range tables.SetAside(p) {
+			got[coordinates{p, a.Offset}] = a.Code
+		}
+	}
+	for at, code := range want.setAside {
+		if got[at] != code {
+			w.fail("%s: the record at %+v is set aside as %q, want %q", what, at, got[at], code)
+		}
+	}
+	for at, code := range got {
+		if _, ok := want.setAside[at]; !ok {
+			w.fail("%s: the record at %+v is set aside as %q, and should not be", what, at, code)
+		}
+	}
+}
+
+// differs says what is wrong with a session, or nothing.
+func differs(tables *memory.Sink, id string, want outcome) string {
+	is := tables.Session(id)
+	var rows []row
+	for _, r := range tables.Rows(id) {
+		rows = append(rows, row{r.Seq, r.Index, r.EventID, r.RunID.Or(""), textOf(r.Item)})
+	}
+	switch {
+	case is.Watermark.Seq != want.seq || is.Watermark.EventID != want.last:
+		return fmt.Sprintf("its watermark is %d (%s), want %d (%s); parked %+v", is.Watermark.Seq, is.Watermark.EventID, want.seq, want.last, is.Parked)
+	case !slices.Equal(rows, want.rows):
+		return fmt.Sprintf("its rows are %v, want %v", rows, want.rows)
+	case is.Parked == nil && want.parked != nil:
+		return fmt.Sprintf("it is not parked, want %v", want.parked)
+	case is.Parked != nil && !slices.Contains(want.parked, reason{is.Parked.Code, is.Parked.Seq}):
+		return fmt.Sprintf("it is parked as %+v, want %+v", *is.Parked, want.parked)
+	}
+	return ""
+}
+
+// recordsOf are the session's records, for whoever reads of a failure.
+func (w *world) recordsOf(id string) string {
+	out := ""
+	for _, e := range w.wholeLog() {
+		if e.session == id {
+			out += fmt.Sprintf("\n      %d:%d %s %d %s prev %s run %q new %t %s", e.partition, e.offset, e.kind, e.seq, short(e.id), short(e.prev), e.run, e.newBuild, e.code)
+		}
+	}
+	return out
+}
+
+func short(id string) string {
+	if len(id) < 4 {
+		return "-"
+	}
+	return id[len(id)-4:]
+}
