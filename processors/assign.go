@@ -44,15 +44,15 @@ func (p *Processor) acquire(ctx context.Context, assigned map[int32]kgo.Offset) 
 	}
 	positions := make([]sinks.Position, 0, len(assigned))
 	for id := range assigned {
+		if err := p.canGoOn(ctx, id, log); err != nil {
+			return nil, err
+		}
 		at, err := p.cfg.Sink.Acquire(ctx, id, log.topic)
 		if errors.As(err, new(*sinks.RefusedError)) || errors.As(err, new(*sinks.UnusableError)) {
 			return nil, &fatalError{fmt.Errorf("taking over partition %d of topic %s: %w", id, p.topic, err)}
 		}
 		if err != nil {
 			return nil, err
-		}
-		if err := log.holds(p.topic, at); err != nil {
-			return nil, &fatalError{err}
 		}
 		positions = append(positions, at)
 	}
@@ -64,6 +64,21 @@ func (p *Processor) acquire(ctx context.Context, assigned map[int32]kgo.Offset) 
 	}
 	p.well()
 	return starts, nil
+}
+
+// canGoOn looks, before anything is taken from anybody, whether the log is the one that the partition's position counts in.
+func (p *Processor) canGoOn(ctx context.Context, id int32, log logState) error {
+	at, known, err := p.cfg.Sink.Position(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !known {
+		at = sinks.Position{Partition: id, Topic: log.topic}
+	}
+	if err := log.holds(p.topic, at); err != nil {
+		return &fatalError{err}
+	}
+	return nil
 }
 
 // logState is the topic as the broker has it now.

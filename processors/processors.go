@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -85,7 +86,8 @@ type Processor struct {
 // assignment is a partition and the end of this member's hold on it.
 type assignment struct {
 	*partition
-	end context.CancelCauseFunc
+	end  context.CancelCauseFunc
+	lost atomic.Bool // another holder has taken it over
 }
 
 var (
@@ -224,7 +226,7 @@ func (p *Processor) projectAll(fetches kgo.Fetches) error {
 	g.SetLimit(p.cfg.Workers)
 	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
 		a := p.assigned(f.Partition)
-		if len(f.Records) == 0 || a == nil {
+		if len(f.Records) == 0 || a == nil || a.lost.Load() {
 			return
 		}
 		g.Go(func() error { return p.outcome(a, a.project(f.Records, f.HighWatermark)) })
@@ -238,8 +240,7 @@ func (p *Processor) outcome(a *assignment, err error) error {
 	case err == nil, a.ctx.Err() != nil:
 		return nil
 	case errors.Is(err, sinks.ErrFenced):
-		p.log.Warn("another holder has taken the partition over; this one stops here and waits for its next assignment", "partition", a.id)
-		p.drop(a.id, sinks.ErrFenced)
+		p.fenced(a)
 		return nil
 	case errors.As(err, new(*BadBuildError)):
 		p.log.Error("the partition stops", "partition", a.id, "error", err)
@@ -248,6 +249,26 @@ func (p *Processor) outcome(a *assignment, err error) error {
 		return nil
 	}
 	return err
+}
+
+// fenced stops work on a partition that another holder has taken over. Usually the group has given it away, and is about to say so; where it
+// does not, someone outside the group writes to the store, and nobody would project the partition.
+func (p *Processor) fenced(a *assignment) {
+	if !a.lost.CompareAndSwap(false, true) {
+		return
+	}
+	p.log.Warn("another holder has taken the partition over; this one waits to hear of it from the group", "partition", a.id)
+	p.health.troubled(sinks.ErrFenced)
+	p.healers.Go(func() {
+		grace := time.NewTimer(2 * p.cfg.SessionTimeout)
+		defer grace.Stop()
+		select {
+		case <-a.ctx.Done():
+		case <-grace.C:
+			p.stop(&fatalError{fmt.Errorf("topic %s partition %d was taken over by a holder that is not in this group; is a processor of another topic prefix, group or cluster writing to this store? %w",
+				p.topic, a.id, sinks.ErrFenced)})
+		}
+	})
 }
 
 // fetchErrors sorts what a poll reports: what passes by itself is said and waited out, what does not ends the processor.
@@ -274,11 +295,11 @@ func (p *Processor) hold(at sinks.Position, logStart int64) {
 	ctx, end := context.WithCancelCause(p.run)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := &assignment{&partition{
+	a := &assignment{partition: &partition{
 		Processor: p, id: id, logStart: logStart, ctx: ctx, mu: newLock(), at: at,
 		sessions: newSessionCache(max(cachedSessions, p.cfg.BatchRecords)), erased: map[string]bool{}, due: make(chan struct{}, 1),
 		labels: newLabels(p.cfg.Projection, p.topic, p.cfg.Topics.Group(p.cfg.Projection), id),
-	}, end}
+	}, end: end}
 	p.held[id] = a
 	p.healers.Go(func() {
 		if err := p.outcome(a, a.heal()); err != nil {
@@ -322,7 +343,7 @@ func (p *Processor) Ready() error { return p.health.ready() }
 
 // trouble says once that something is away; what is said again later is that it is back.
 func (p *Processor) trouble(partition int32, err error) {
-	if p.health.troubled(err) {
+	if p.run.Err() == nil && p.health.troubled(err) {
 		p.log.Warn("waiting: a broker, the registry or the store does not answer; nothing is lost, it goes on by itself", "partition", partition, "error", err)
 	}
 }

@@ -440,6 +440,22 @@ func TestAHolderThatWasReplacedChangesNothing(t *testing.T) {
 	}
 }
 
+func TestAHolderThatTheGroupStillNamesDoesNotStandStillInSilence(t *testing.T) {
+	s := newStage(t)
+	s.say("a", "one")
+	ended := make(chan error, 1)
+	go func() { ended <- s.processor(s.sink).Run(t.Context()) }()
+	s.until(s.reached("a", 1), ended)
+	at := s.sink.Positions()[schemas.Partition("a", partitions)]
+	if _, err := s.sink.Acquire(t.Context(), at.Partition, at.Topic); err != nil {
+		t.Fatal(err)
+	}
+	s.say("a", "two")
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "not in this group") {
+		t.Errorf("it ended with %v, want to hear of somebody else at the store", err)
+	}
+}
+
 // other is a session on another partition.
 func (s *stage) other(session string) string {
 	for i := 0; ; i++ {
@@ -450,7 +466,6 @@ func (s *stage) other(session string) string {
 }
 
 func TestALogThatIsNotTheProjectedOneIsRefusedInWords(t *testing.T) {
-	at := func(s *stage, change func(*sinks.Position)) sinks.Sink { return moved{s.sink, change} }
 	cases := map[string]struct {
 		change func(*sinks.Position)
 		says   string
@@ -464,9 +479,14 @@ func TestALogThatIsNotTheProjectedOneIsRefusedInWords(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
 			s.say("a", "one")
-			err := s.processor(at(s, c.change)).Run(t.Context())
+			s.project(s.sink, s.reached("a", 1))
+			at := s.sink.Positions()[0]
+			err := s.processor(moved{s.sink, at.Topic, c.change}).Run(t.Context())
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("it ended with %v, want words about %q", err, c.says)
+			}
+			if now := s.sink.Positions()[0]; now.Epoch != at.Epoch {
+				t.Errorf("a refusal took the partition from its holder: epoch %d became %d", at.Epoch, now.Epoch)
 			}
 		})
 	}
@@ -475,13 +495,14 @@ func TestALogThatIsNotTheProjectedOneIsRefusedInWords(t *testing.T) {
 // moved is a store whose positions are not what they were.
 type moved struct {
 	*memory.Sink
+	topic  sinks.Topic
 	change func(*sinks.Position)
 }
 
-func (m moved) Acquire(ctx context.Context, partition int32, topic sinks.Topic) (sinks.Position, error) {
-	at, err := m.Sink.Acquire(ctx, partition, topic)
+func (m moved) Position(_ context.Context, partition int32) (sinks.Position, bool, error) {
+	at := sinks.Position{Partition: partition, Topic: m.topic}
 	m.change(&at)
-	return at, err
+	return at, true, nil
 }
 
 func TestATopicThatDeletesByAgeIsRefused(t *testing.T) {

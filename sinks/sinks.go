@@ -19,8 +19,11 @@ import (
 // write no more; each write names the position that its decisions were read at, and fails if another write came between.
 // Any of them may end with an *UnusableError. An error that is none of this package's is the store's trouble (away, overloaded): nothing was decided, try again later.
 type Sink interface {
+	// Position is where a partition stands, and changes nothing; false where it was never acquired. The caller looks whether it can go on
+	// from there before it acquires: a refusal must not take the partition from who holds it.
+	Position(ctx context.Context, partition int32) (Position, bool, error)
 	// Acquire takes a partition over and says where to go on. A partition seen for the first time stands at offset 0 of the
-	// topic given; later the topic that was recorded then comes back, and the caller compares.
+	// topic given; later the topic that was recorded then comes back.
 	Acquire(ctx context.Context, partition int32, topic Topic) (Position, error)
 	// Refresh reads the position again, after ErrStale or an error that leaves open whether a write took. ErrFenced where the
 	// epoch is no longer that of at.

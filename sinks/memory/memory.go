@@ -63,6 +63,14 @@ func New() *Sink {
 	}
 }
 
+// Position is where a partition stands.
+func (s *Sink) Position(ctx context.Context, partition int32) (sinks.Position, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, known := s.positions[partition]
+	return p, known, ctx.Err()
+}
+
 // Acquire raises the partition's epoch.
 func (s *Sink) Acquire(ctx context.Context, partition int32, topic sinks.Topic) (sinks.Position, error) {
 	s.mu.Lock()

@@ -83,6 +83,13 @@ VALUES ($1, $2, $3, $4, 0, 1, 0, $5)
 ON CONFLICT (projection, partition) DO UPDATE SET epoch = p.epoch + 1 WHERE p.builder_version = excluded.builder_version
 RETURNING topic_id::text, partitions, next_offset, epoch, batch`
 
+// Position is where a partition stands.
+func (s *Sink) Position(ctx context.Context, partition int32) (sinks.Position, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return ReadPosition(ctx, s.pool, s.view.Name, partition)
+}
+
 // Acquire raises the partition's epoch. A partition that was projected with another builder version is an error.
 func (s *Sink) Acquire(ctx context.Context, partition int32, topic sinks.Topic) (sinks.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
