@@ -21,5 +21,16 @@ The demo's sessions are generated. In another terminal, from this folder:
 
 (go run ./cmd/tooltape in place of tooltape, where it is not installed.)
 
-`, "DIR", filepath.Join(dir, "env"))
+`, "DIR", shellQuoted(filepath.Join(dir, "env")))
+}
+
+// shellQuoted is a word as a shell reads it.
+func shellQuoted(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./", r)
+	}
+	if !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -84,8 +84,8 @@ func (a *app) dev(ctx context.Context, o devOptions) (err error) {
 	}
 	defer func() { // the processor leaves its group before Kafka goes
 		cancel()
-		if runErr := <-ended; err == nil {
-			err = runErr
+		if runErr := <-ended; err == nil && runErr != nil {
+			err = fmt.Errorf("%w (%s)", runErr, a.dataAt)
 		}
 	}()
 	a.sayf("ready in %.1f s\n", time.Since(started).Seconds())
@@ -103,8 +103,8 @@ func (a *app) dev(ctx context.Context, o devOptions) (err error) {
 	case <-ctx.Done():
 		return nil
 	case runErr := <-ended:
-		ended <- nil
-		return runErr
+		ended <- runErr
+		return nil
 	}
 }
 
@@ -136,6 +136,7 @@ func (a *app) startServices(ctx context.Context, o devOptions) (stop func() erro
 	}
 	stops = append(stops, func() error { kafka.Stop(); return nil })
 	a.settings.brokers, a.settings.databaseURL, a.settings.registryURL = kafka.Brokers, db.URL, ""
+	a.dataAt = fmt.Sprintf("dev keeps its data in %s and %s; to begin anew, delete both", filepath.Join(o.dir, "kafka"), filepath.Join(db.Dir, "postgres"))
 	return stop, a.prepare(ctx, o)
 }
 
@@ -173,7 +174,7 @@ func (a *app) writeEnv(dir string) error {
 
 // startProcessor runs the history's processor until ctx ends; the channel then gives its end.
 func (a *app) startProcessor(ctx context.Context, o devOptions) (chan error, error) {
-	log, err := a.settings.logger(a)
+	log, err := a.settings.logger(a, "warn") // dev has words of its own
 	if err != nil {
 		return nil, err
 	}
@@ -298,9 +299,9 @@ func (a *app) finish(ctx context.Context, started time.Time, ended chan error) e
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case err := <-ended:
-			ended <- nil
-			return err
+		case runErr := <-ended:
+			ended <- runErr
+			return nil
 		case <-tick.C:
 		}
 	}
@@ -315,7 +316,7 @@ func (a *app) finish(ctx context.Context, started time.Time, ended chan error) e
 		return err
 	}
 	if totals.Parked > 0 {
-		return withCode("parked", fmt.Errorf("parked sessions: %d; tooltape parked says why", totals.Parked))
+		return withCode("parked", fmt.Errorf("parked sessions: %d; while dev runs, tooltape parked says why", totals.Parked))
 	}
 	return nil
 }

@@ -78,8 +78,11 @@ func (a *app) history(ctx context.Context, session string, render rendering, o h
 		return a.printItems(ctx, reader, session, o)
 	}
 	conversation, err := reader.Conversation(ctx, session, o)
-	if err != nil {
+	if errors.As(err, new(*projection.OrphansError)) {
 		return fmt.Errorf("session %s: %w", session, err)
+	}
+	if err != nil {
+		return err
 	}
 	text, err := render(conversation)
 	if err != nil {

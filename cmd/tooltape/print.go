@@ -19,7 +19,8 @@ type app struct {
 	in        io.Reader
 	out, errs io.Writer
 	settings  settings
-	started   bool // the command line was understood
+	started   bool   // the command line was understood
+	dataAt    string // where dev keeps its data
 }
 
 // errReported says that the command failed and has already said why, item by item.

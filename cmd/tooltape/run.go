@@ -65,7 +65,7 @@ func untilStopped(ctx context.Context, err error) error {
 }
 
 func (a *app) runHistory(ctx context.Context, o runOptions) error {
-	log, err := a.settings.logger(a)
+	log, err := a.settings.logger(a, "info")
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,7 @@ type schemaRow struct {
 	Type           event.Type `json:"type"`
 	PayloadVersion int        `json:"payload_version"`
 	Current        bool       `json:"current"`
-	Fingerprint    string     `json:"fingerprint"`
+	Fingerprint    string     `json:"fingerprint"` // as its bytes stand in a value
 	Subject        string     `json:"subject"`
 }
 
@@ -96,7 +97,7 @@ func (a *app) schemaRows() []schemaRow {
 		for v := 1; v <= schemas.Latest(t); v++ {
 			fingerprint, _ := schemas.Fingerprint(t, v)
 			rows = append(rows, schemaRow{
-				Type: t, PayloadVersion: v, Current: v == schemas.Latest(t), Fingerprint: fmt.Sprintf("%016x", fingerprint),
+				Type: t, PayloadVersion: v, Current: v == schemas.Latest(t), Fingerprint: fmt.Sprintf("%016x", bits.ReverseBytes64(fingerprint)),
 				Subject: registry.New(nil, a.settings.topics().Events()).Subject(schemas.FullName(t, v)),
 			})
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -54,7 +55,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.registryURL, "registry-url", "", "schema registry with Confluent's API; none: Avro single-object encoding")
 	f.StringVar(&s.topicPrefix, "topic-prefix", schemas.DefaultPrefix, "what the names of topics and consumer groups begin with")
 	f.StringVarP(&s.output, "output", "o", outputText, "how to print: text or json")
-	f.StringVar(&s.logLevel, "log-level", "warn", "what to log on standard error: debug, info, warn, error")
+	f.StringVar(&s.logLevel, "log-level", "", "what to log on standard error: debug, info, warn, error; info unless said, in dev warn")
 	f.BoolVar(&s.tls, "tls", false, "reach Kafka over TLS")
 	f.StringVar(&s.tlsCA, "tls-ca-file", "", "PEM file with the authority that signed the brokers' certificates")
 	f.StringVar(&s.tlsCert, "tls-cert-file", "", "PEM file with this client's certificate")
@@ -228,9 +229,9 @@ func (s *settings) tlsConfig() (*tls.Config, error) {
 	return cfg, nil
 }
 
-func (s *settings) logger(a *app) (*slog.Logger, error) {
+func (s *settings) logger(a *app, unlessSaid string) (*slog.Logger, error) {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
+	if err := level.UnmarshalText([]byte(cmp.Or(s.logLevel, unlessSaid))); err != nil {
 		return nil, usagef("--log-level is debug, info, warn or error, not %q", s.logLevel)
 	}
 	o := &slog.HandlerOptions{Level: level}

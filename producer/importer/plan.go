@@ -234,10 +234,40 @@ type planner struct {
 // run adds what a run over the entries from..to still lacks, and its end.
 func (p *planner) run(from, to, done int) {
 	p.runID = event.Some(p.session.runID(from))
-	for _, d := range p.session.arrange(from, to)[done:] {
-		p.add(d.id, d.entry, d.payload)
+	before := -1 // rounds that the source counts before this run
+	for i, d := range p.session.arrange(from, to) {
+		if round, ok := roundOf(d.payload); ok && before < 0 {
+			before = round - 1
+		}
+		if i >= done {
+			p.add(d.id, d.entry, inRun(d.payload, before))
+		}
 	}
 	p.add(p.session.endedID(to), Entry{}, event.RunCompleted{Reason: "source_ended"})
+}
+
+// roundOf is the round that a model's answer belongs to.
+func roundOf(payload event.Payload) (int, bool) {
+	switch p := payload.(type) {
+	case event.ModelResponseCompleted:
+		return p.Round, true
+	case event.ModelResponseFailed:
+		return p.Round, true
+	}
+	return 0, false
+}
+
+// inRun counts rounds from 1 in each run, where a source counts them through the session.
+func inRun(payload event.Payload, before int) event.Payload {
+	switch p := payload.(type) {
+	case event.ModelResponseCompleted:
+		p.Round -= before
+		return p
+	case event.ModelResponseFailed:
+		p.Round -= before
+		return p
+	}
+	return payload
 }
 
 // add adds one event. A compaction stands for everything before it, which only now has a number.

@@ -54,7 +54,7 @@ func (r *Reader) parent(ctx context.Context, sessionID string, left int) (*proje
 		return nil, err
 	}
 	if session.Watermark.Seq < p.ThroughSeq {
-		return nil, fmt.Errorf("%w: session %s was forked from session %s at event %d, which has come to event %d", ErrNotYet, sessionID, id, p.ThroughSeq, session.Watermark.Seq)
+		return nil, fmt.Errorf("event %d of session %s, from which session %s was forked, is %w: it has come to event %d", p.ThroughSeq, id, sessionID, ErrNotYet, session.Watermark.Seq)
 	}
 	rows, err := r.pool.Query(ctx, selectItemsUpTo, id, p.ThroughSeq)
 	if err != nil {

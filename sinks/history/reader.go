@@ -59,7 +59,7 @@ type Row struct {
 }
 
 // ErrNotYet says that the session is not projected far enough, or not at all.
-var ErrNotYet = errors.New("the session is not projected that far yet")
+var ErrNotYet = errors.New("not projected yet")
 
 // ParkedError says that the session waits: its history is not all that happened.
 type ParkedError struct {
@@ -123,7 +123,7 @@ func (r *Reader) each(ctx context.Context, sessionID string, atLeast int64, take
 		case session.Parked != nil:
 			return &ParkedError{Parked: *session.Parked, Watermark: session.Watermark}
 		case session.Watermark.Seq < max(atLeast, 1):
-			return fmt.Errorf("%w: session %s has event %d, asked for is %d", ErrNotYet, sessionID, session.Watermark.Seq, max(atLeast, 1))
+			return notYet(sessionID, session.Watermark.Seq, atLeast)
 		}
 		watermark = session.Watermark
 		rows, err := tx.Query(ctx, selectItems, sessionID)
@@ -146,6 +146,13 @@ func (r *Reader) each(ctx context.Context, sessionID string, atLeast int64, take
 		return sinks.Watermark{}, err
 	}
 	return watermark, nil
+}
+
+func notYet(sessionID string, at, atLeast int64) error {
+	if at == 0 {
+		return fmt.Errorf("session %s is %w: nothing of it is there", sessionID, ErrNotYet)
+	}
+	return fmt.Errorf("event %d of session %s is %w: it has come to event %d", atLeast, sessionID, ErrNotYet, at)
 }
 
 func scanRow(rows pgx.Rows) (Row, error) {

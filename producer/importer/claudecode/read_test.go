@@ -57,9 +57,12 @@ func items(events []event.Event) (did, shown []string, output int64) {
 			shown = append(shown, fmt.Sprint(p.Content))
 		case event.ModelResponseCompleted:
 			for _, item := range p.Items {
-				did = append(did, fmt.Sprint(p.Round, item))
+				did = append(did, fmt.Sprint(item))
 			}
 			output += p.Usage.Value.OutputTokens
+		case event.ModelResponseFailed:
+			p.Round = 0 // rounds are counted in runs, and where a run begins depends on the cut
+			shown = append(shown, fmt.Sprint(p))
 		default:
 			shown = append(shown, fmt.Sprint(p))
 		}
@@ -95,11 +98,33 @@ func checkGrowing(t *testing.T, text []byte, step int) {
 			if fmt.Sprint(did) != fmt.Sprint(wantDid) || fmt.Sprint(shown) != fmt.Sprint(wantShown) || output != wantOutput {
 				t.Fatalf("cut after line %d, broken off after event %d:\n%s", cut, crash, golden.Events(events))
 			}
+			if round := firstRounds(events); round != "" {
+				t.Fatalf("cut after line %d, broken off after event %d: %s", cut, crash, round)
+			}
 			if again := plan(t, whole.Sessions[0], events); len(again) > 0 {
 				t.Fatalf("cut after line %d, broken off after event %d: %d events again", cut, crash, len(again))
 			}
 		}
 	}
+}
+
+// firstRounds says of which run the rounds do not begin at 1.
+func firstRounds(events []event.Event) string {
+	seen := map[string]bool{}
+	for _, e := range events {
+		round := 0
+		switch p := e.Payload.(type) {
+		case event.ModelResponseCompleted:
+			round = p.Round
+		case event.ModelResponseFailed:
+			round = p.Round
+		}
+		if round > 1 && !seen[e.RunID.Value] {
+			return fmt.Sprintf("run %s begins with round %d", e.RunID.Value, round)
+		}
+		seen[e.RunID.Value] = seen[e.RunID.Value] || round == 1
+	}
+	return ""
 }
 
 const (
