@@ -33,7 +33,7 @@ func (l log) contents() (did, shown []string) {
 			shown = append(shown, fmt.Sprint("compacted ", p.Content))
 		case event.ModelResponseCompleted:
 			for _, item := range p.Items {
-				did = append(did, fmt.Sprint(p.Round, item))
+				did = append(did, fmt.Sprint(item))
 			}
 		default:
 			shown = append(shown, fmt.Sprint(p))
