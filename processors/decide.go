@@ -86,8 +86,7 @@ func (d *decision) takeEvent(r *record, read func(*record) error) error {
 		d.setAside(r, event.WrongPartition, fmt.Sprintf("its session is projected from partition %d", at))
 		return nil
 	case isIgnored(r, s.Markers):
-		d.eraseIgnored(r, s.Markers)
-		return nil
+		return d.eraseIgnored(r, s.Markers, read)
 	case r.value == nil:
 		d.setAside(r, event.UnannouncedRemoval, "no marker announced this tombstone; it removes nothing")
 		return nil

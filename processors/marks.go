@@ -102,11 +102,18 @@ func isIgnored(r *record, m sinks.Markers) bool {
 	return m.Closed || slices.Contains(m.Withdrawn, r.place.EventID)
 }
 
-// eraseIgnored writes over content of a purged session that came behind its marker.
-func (d *decision) eraseIgnored(r *record, m sinks.Markers) {
-	if m.Closed && r.value != nil {
+// eraseIgnored writes over content of a purged session that came behind its marker, and of a purged run, though its event is withdrawn.
+func (d *decision) eraseIgnored(r *record, m sinks.Markers, read func(*record) error) error {
+	switch {
+	case m.Closed && r.value != nil:
 		d.erasures = append(d.erasures, erasure{key: r.key})
+	case !m.Closed && len(m.Runs) > 0 && len(r.value) > 0:
+		if err := read(r); err != nil {
+			return err
+		}
+		d.eraseContent(r, m)
 	}
+	return nil
 }
 
 // eraseContent writes over content of a purged run that came behind its marker.
