@@ -1,10 +1,14 @@
 package simulation
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tooltape/tooltape/schemas"
 	"github.com/tooltape/tooltape/schemas/event"
 	"github.com/tooltape/tooltape/sinks/memory"
 )
@@ -54,6 +58,53 @@ func differs(tables *memory.Sink, id string, want outcome) string {
 		return fmt.Sprintf("it is parked as %+v, want %+v", *is.Parked, want.parked)
 	}
 	return ""
+}
+
+// erased: content that came behind the marker of its purge is no longer what the log holds under its key.
+func (w *world) erased() {
+	held := w.readLog()
+	for _, marker := range w.wholeLog() {
+		if marker.kind != closed && marker.kind != runPurged {
+			continue
+		}
+		for _, e := range w.log[marker.partition] {
+			if e.session != marker.session || e.offset < marker.offset || e.kind != good && e.kind != poison || marker.kind == runPurged && (e.run != marker.run || e.unreadable) {
+				continue
+			}
+			value := held[e.partition][e.key]
+			if marker.kind == closed && value != nil || marker.kind == runPurged && value != nil && !isPurgedCopy(value) {
+				w.fail("the content at offset %d of partition %d came behind %s and is still there%s", e.offset, e.partition, marker.key, w.recordsOf(e.session))
+			}
+		}
+	}
+}
+
+func isPurgedCopy(value []byte) bool {
+	e, err := schemas.NewDecoder(nil).Decode(context.Background(), value)
+	return err == nil && e.Type == event.EventPurgedType
+}
+
+// readLog is the last value of each key, by partition.
+func (w *world) readLog() map[int32]map[string][]byte {
+	held, offsets, left := map[int32]map[string][]byte{}, map[int32]kgo.Offset{}, 0
+	for _, p := range w.cluster.PartitionInfos(w.topics.Events()) {
+		held[p.Partition], offsets[p.Partition] = map[string][]byte{}, kgo.NewOffset().AtStart()
+		left++
+	}
+	client := must(kgo.NewClient(kgo.SeedBrokers(w.cluster.ListenAddrs()...), kgo.Dialer(w.virtual.DialContext),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{w.topics.Events(): offsets})))
+	defer client.Close()
+	for left > 0 {
+		client.PollFetches(w.t.Context()).EachPartition(func(f kgo.FetchTopicPartition) {
+			for _, r := range f.Records {
+				held[r.Partition][string(r.Key)] = r.Value
+				if r.Offset+1 == f.HighWatermark {
+					left--
+				}
+			}
+		})
+	}
+	return held
 }
 
 // recordsOf are the session's records, for whoever reads of a failure.

@@ -118,6 +118,7 @@ func candidatesOf(records []entry) []candidate {
 			at[e.id] = len(all)
 			all = append(all, c)
 		case c.readable && !all[i].readable:
+			c.code = all[i].code // what was said of the copy that came first
 			all[i] = c
 		}
 	}
@@ -148,7 +149,7 @@ func outcomeOf(records []entry) outcome {
 		if c.seq > o.seq {
 			o.parked = append(o.parked, reason{event.Gap, c.seq})
 		}
-		if c.seq > o.seq && !c.readable {
+		if c.seq > o.seq && c.code != "" {
 			o.parked = append(o.parked, reason{c.code, c.seq})
 		}
 	}

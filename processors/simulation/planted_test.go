@@ -19,6 +19,7 @@ var bugs = map[string][]change{
 		{"sinks/memory/memory.go", "case now.Epoch != at.Epoch:", "case false:"},
 		{"sinks/memory/memory.go", "if p.Epoch != at.Epoch {", "if false {"},
 	},
+	"read uncommitted":        {{"processors/processors.go", "kgo.FetchIsolationLevel(kgo.ReadCommitted())", "kgo.FetchIsolationLevel(kgo.ReadUncommitted())"}},
 	"forget the batch number": {{"sinks/memory/memory.go", "case now.Batch != at.Batch:", "case false:"}},
 	"commit the position early": {{"processors/simulation/store_test.go", "	if err := s.before(ctx); err != nil { // a write that fails\n",
 		"	if err := s.before(ctx); err != nil {\n_, _ = s.inner.Write(ctx, sinks.Batch{At: b.At, NextOffset: b.NextOffset})\n"}},
@@ -46,6 +47,7 @@ var bugs = map[string][]change{
 
 	"a bad copy stands in the way of a good one":                         {{"processors/heal.go", "pass.failed != nil && r.place != pass.failed.place ||", "pass.failed != nil ||"}},
 	"a scan ends the try of a session that was withdrawn from meanwhile": {{"processors/partition.go", "		p.erased[id] = true\n", "		_ = id\n"}},
+	"what is withdrawn of a purged run is not erased again":              {{"processors/marks.go", "	case !m.Closed && len(m.Runs) > 0", "	case false"}},
 	"a record on a wrong partition touches the parked row":               {{"processors/decide.go", "	case s.Parked != nil:\n		return s.Parked.Partition\n", ""}},
 }
 

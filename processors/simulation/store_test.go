@@ -67,13 +67,12 @@ var (
 // store is the tables as one instance reaches them: slowly, not always, and now and then only after it was taken for dead.
 type store struct {
 	*world
-	sinks.Sink // what is not disturbed below
-	name       string
-	build      string
-	inner      *memory.Sink
-	net        *network
-	mu         sync.Mutex
-	rng        *rand.Rand
+	name  string
+	build string
+	inner *memory.Sink
+	net   *network
+	mu    sync.Mutex
+	rng   *rand.Rand
 }
 
 var _ sinks.Sink = (*store)(nil)
@@ -108,14 +107,18 @@ func (s *store) after(err error) error {
 	return err
 }
 
+func (s *store) Position(ctx context.Context, partition int32) (sinks.Position, bool, error) {
+	if err := s.before(ctx); err != nil {
+		return sinks.Position{}, false, err
+	}
+	return s.inner.Position(ctx, partition)
+}
+
 func (s *store) Acquire(ctx context.Context, partition int32, topic sinks.Topic) (sinks.Position, error) {
 	if err := s.before(ctx); err != nil {
 		return sinks.Position{}, err
 	}
-	at, err := s.inner.Acquire(ctx, partition, topic)
-	if err == nil {
-		s.rules.acquired(at)
-	}
+	at, err := s.rules.acquire(s.name, partition, func() (sinks.Position, error) { return s.inner.Acquire(ctx, partition, topic) })
 	return at, s.after(err)
 }
 
@@ -150,7 +153,7 @@ func (s *store) Write(ctx context.Context, b sinks.Batch) (sinks.Position, error
 	if s.build == oldBuild && slices.ContainsFunc(b.Events, isNewThing) {
 		return sinks.Position{}, &sinks.RefusedError{Message: "it holds a " + newThing}
 	}
-	at, err := s.rules.write(s.inner, b, func() (sinks.Position, error) { return s.inner.Write(ctx, b) })
+	at, err := s.rules.write(s.name, s.inner, b, func() (sinks.Position, error) { return s.inner.Write(ctx, b) })
 	return at, s.after(err)
 }
 
@@ -187,21 +190,25 @@ func textOf(i projection.Item) string {
 // rules are what must hold at every write, whatever happened before it.
 type rules struct {
 	mu     sync.Mutex
-	epochs map[int32]int64
+	holder map[int32]string // who took each partition over last
 	fail   func(format string, args ...any)
 	sent   func(session string, id string) bool
 	// log is what is acknowledged, as far as it is known, by partition and offset.
 	log func(partition int32, from, to int64) []entry
 }
 
-func (r *rules) acquired(at sinks.Position) {
+func (r *rules) acquire(who string, partition int32, do func() (sinks.Position, error)) (sinks.Position, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.epochs[at.Partition] = max(r.epochs[at.Partition], at.Epoch)
+	at, err := do()
+	if err == nil {
+		r.holder[partition] = who
+	}
+	return at, err
 }
 
 // write lets one writer at a time in, and compares what was with what is then.
-func (r *rules) write(tables *memory.Sink, b sinks.Batch, do func() (sinks.Position, error)) (sinks.Position, error) {
+func (r *rules) write(who string, tables *memory.Sink, b sinks.Batch, do func() (sinks.Position, error)) (sinks.Position, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := map[string]sinks.Session{}
@@ -216,8 +223,8 @@ func (r *rules) write(tables *memory.Sink, b sinks.Batch, do func() (sinks.Posit
 	if at.NextOffset < was.NextOffset {
 		r.fail("the position of partition %d went back from %d to %d", at.Partition, was.NextOffset, at.NextOffset)
 	}
-	if b.At.Epoch < r.epochs[at.Partition] {
-		r.fail("a write of epoch %d took on partition %d, which was taken over at %d", b.At.Epoch, at.Partition, r.epochs[at.Partition])
+	if holder := r.holder[at.Partition]; holder != who {
+		r.fail("%s has written on partition %d, which %s has taken over", who, at.Partition, holder)
 	}
 	for id, was := range before {
 		r.session(tables, b, id, was)

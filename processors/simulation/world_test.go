@@ -106,7 +106,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	for range r.IntN(3) {
 		w.stallAt[int64(10+r.IntN(60))] = true
 	}
-	w.rules = &rules{epochs: map[int32]int64{}, fail: w.fail, log: w.acknowledged,
+	w.rules = &rules{holder: map[int32]string{}, fail: w.fail, log: w.acknowledged,
 		sent: func(session, id string) bool { return w.sentIDs[session+"/"+id] }}
 	var err error
 	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(2), kfake.Ports(9092, 9093), kfake.ListenFn(w.virtual.Listen),
@@ -114,7 +114,10 @@ func newWorld(t *testing.T, seed uint64) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(w.cluster.Close)
+	t.Cleanup(func() {
+		w.cluster.Close()
+		time.Sleep(time.Second) // answers that are still delayed end
+	})
 	if err := w.cluster.CreateTopic(w.topics.Events(), w.partitions, map[string]string{"cleanup.policy": "compact", "delete.retention.ms": "604800000"}); err != nil {
 		t.Fatal(err)
 	}
@@ -195,6 +198,9 @@ func (w *world) write(r *rand.Rand) {
 	defer client.Close()
 	w.send(client, w.nobodys("first"))
 	for rest := w.load; len(rest) > 0; {
+		if r.IntN(6) == 0 {
+			w.abort(r)
+		}
 		n := min(len(rest), 1+r.IntN(12))
 		w.send(client, rest[:n])
 		rest = rest[n:]
@@ -215,6 +221,26 @@ func (w *world) nobodys(key string) []entry {
 		out = append(out, entry{kind: badKey, key: key, value: []byte("x"), partition: p})
 	}
 	return out
+}
+
+// abort writes events in a transaction that does not take: nobody may ever see them. Whether the brokers even heard of it does not matter.
+func (w *world) abort(r *rand.Rand) {
+	client := must(kgo.NewClient(kgo.SeedBrokers(w.cluster.ListenAddrs()...), kgo.Dialer(w.virtual.DialContext), kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID("aborts"), kgo.TransactionTimeout(5*time.Second)))
+	defer client.Close()
+	if err := client.BeginTransaction(); err != nil {
+		w.fail("the harness could not begin a transaction: %s", err)
+		return
+	}
+	ids := 1 << 40 // none of the load's
+	a := &author{Rand: r, session: fmt.Sprintf("session-%d", r.IntN(8)), ids: &ids}
+	var records []*kgo.Record
+	for range 1 + r.IntN(3) {
+		e := a.event(1+int64(r.IntN(5)), "", "")
+		records = append(records, &kgo.Record{Topic: w.topics.Events(), Partition: schemas.Partition(a.session, w.partitions), Key: []byte(e.key), Value: e.value})
+	}
+	err := client.ProduceSync(w.t.Context(), records...).FirstErr()
+	w.note("a transaction of %d events of %s is aborted (%v, %v)", len(records), a.session, err, client.EndTransaction(w.t.Context(), kgo.TryAbort))
 }
 
 // send waits for the brokers' word, and writes down where each record lies.
@@ -287,7 +313,7 @@ func (w *world) start(ctx context.Context, slot int64, build string, tables *mem
 	n := w.instances.Add(1)
 	ctx, cancel := context.WithCancel(ctx)
 	i := &instance{name: fmt.Sprintf("%s#%d of slot %d", build, n, slot), net: &network{virtual: &w.virtual}, cancel: cancel, ended: make(chan struct{})}
-	s := &store{world: w, Sink: tables, name: i.name, build: build, inner: tables, net: i.net, rng: random(w.seed, 1000+n)}
+	s := &store{world: w, name: i.name, build: build, inner: tables, net: i.net, rng: random(w.seed, 1000+n)}
 	cfg := processors.Config{
 		Projection: projection, Topics: w.topics, Sink: s, Decoder: s.decoder(), Build: build, ServerSideGroup: w.kip848,
 		BatchRecords: w.batch(s.rng),
@@ -432,7 +458,6 @@ func (w *world) rebuild() {
 	client.Close()
 	w.cluster.Compact()
 	scratch := memory.New()
-	w.rules.epochs = map[int32]int64{}
 	ctx, cancel := context.WithCancel(w.t.Context())
 	defer w.processes.Wait()
 	defer cancel()
@@ -444,6 +469,7 @@ func (w *world) rebuild() {
 	cancel()
 	w.processes.Wait()
 	w.compare("rebuild", scratch, expect(compacted(w.wholeLog())))
+	w.erased()
 }
 
 // badBuild is the world of the build that would park all: it must stop and change nothing, and the next one must project all.
