@@ -30,7 +30,7 @@ func (p *Processor) takeOver(ctx context.Context, assigned map[string]map[int32]
 			p.stop(fatal)
 			return nil, err
 		}
-		p.trouble(-1, err)
+		p.trouble(noPartition, err)
 		if !wait(ctx) {
 			return nil, context.Cause(ctx)
 		}
@@ -41,6 +41,13 @@ func (p *Processor) acquire(ctx context.Context, assigned map[int32]kgo.Offset) 
 	log, err := p.describeLog(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if p.topicNow.Partitions == 0 {
+		p.topicNow = log.topic
+	}
+	if log.topic != p.topicNow {
+		return nil, &fatalError{fmt.Errorf("topic %s has changed while it was projected: it had %d partitions and the id %s, it has %d and %s; start again to see what that means",
+			p.topic, p.topicNow.Partitions, p.topicNow.ID, log.topic.Partitions, log.topic.ID)}
 	}
 	positions := make([]sinks.Position, 0, len(assigned))
 	for id := range assigned {
@@ -62,7 +69,7 @@ func (p *Processor) acquire(ctx context.Context, assigned map[int32]kgo.Offset) 
 		p.hold(at, start.Offset)
 		starts[at.Partition] = kgo.NewOffset().At(at.NextOffset)
 	}
-	p.well()
+	p.well(noPartition)
 	return starts, nil
 }
 

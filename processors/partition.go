@@ -33,6 +33,8 @@ type partition struct {
 	due    chan struct{}
 	labels labels
 	end    int64 // the partition's end offset when these records were fetched
+
+	mayWait bool // for a store or registry that does not answer
 }
 
 // lock is a mutex that is held while the store or a broker is waited for. It is a channel, as who waits for a channel is at rest to a
@@ -46,8 +48,10 @@ func (l lock) Unlock() { <-l }
 
 // project brings the records, which follow the position, into the sink. It returns only when they are stored, or with the reason
 // why this partition cannot go on: the assignment ended, another holder took over, or a fault that a person must see.
-func (p *partition) project(records []*kgo.Record, end int64) error {
-	p.end = end
+//
+// Where the store or the registry does not answer, it waits if it may; else it returns a *notNowError, and has stored what it could.
+func (p *partition) project(records []*kgo.Record, end int64, mayWait bool) error {
+	p.end, p.mayWait = end, mayWait
 	for len(records) > 0 {
 		n := p.stretch(records)
 		ctx, done := p.cfg.Telemetry.begin(p.ctx, p.labels, records[:n])
@@ -121,6 +125,8 @@ func (p *partition) untilStored(ctx context.Context, records []record) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.Is(err, sinks.ErrStale): // only what it says can be done: read again
+		case !p.mayWait:
+			return &notNowError{err}
 		default:
 			p.trouble(p.id, err)
 			if !wait(ctx) {
@@ -132,6 +138,11 @@ func (p *partition) untilStored(ctx context.Context, records []record) error {
 		}
 	}
 }
+
+// notNowError is trouble that passes, met by who may not wait for that.
+type notNowError struct{ error }
+
+func (e *notNowError) Unwrap() error { return e.error }
 
 // refresh reads the position again: whether the last write took is open, and the position says.
 func (p *partition) refresh(ctx context.Context) error {
@@ -214,7 +225,7 @@ func (p *partition) write(ctx context.Context, d *decision) error {
 	for _, id := range d.batch.Erased {
 		p.erased[id] = true
 	}
-	p.well()
+	p.well(p.id)
 	if slices.ContainsFunc(d.batch.Parked, func(s sinks.Parked) bool { return s.Due }) {
 		p.wake()
 	}

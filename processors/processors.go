@@ -45,6 +45,8 @@ type Config struct {
 	BatchRecords, BatchBytes int
 	// Workers is how many partitions are worked on at once (default 2): each holds one connection to the store.
 	Workers int
+	// MaxUnpackedBytes bounds what one batch of the log may unpack to (default 64 MiB); a larger one stops its partition.
+	MaxUnpackedBytes int
 	// FetchBytes bounds what is fetched at once from a broker, compressed (default 1 MiB).
 	FetchBytes int32
 	Logger     *slog.Logger
@@ -67,12 +69,14 @@ const (
 
 // Processor brings one projection up to date and keeps it so.
 type Processor struct {
-	cfg    Config
-	topic  string
-	client *kgo.Client
-	scan   *eventlog.Log // for the second readers
-	log    *slog.Logger
-	health health
+	cfg      Config
+	topic    string
+	client   *kgo.Client
+	unpack   *unpacker
+	topicNow sinks.Topic   // as it was at the first assignment
+	scan     *eventlog.Log // for the second readers
+	log      *slog.Logger
+	health   health
 
 	run  context.Context // of Run: each assignment ends with it
 	stop context.CancelCauseFunc
@@ -108,6 +112,7 @@ func New(cfg Config) (*Processor, error) {
 	orDefault(&cfg.SessionTimeout, DefaultSessionTimeout)
 	orDefault(&cfg.BatchRecords, DefaultBatchRecords)
 	orDefault(&cfg.BatchBytes, DefaultBatchBytes)
+	orDefault(&cfg.MaxUnpackedBytes, maxDecompressedBytes)
 	orDefault(&cfg.Workers, DefaultWorkers)
 	orDefault(&cfg.FetchBytes, DefaultFetchBytes)
 	if cfg.Encoder == nil {
@@ -140,6 +145,10 @@ func (p *Processor) Run(ctx context.Context) error {
 	run, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	p.run, p.stop = run, stop
+	var err error
+	if p.unpack, err = newUnpacker(p.cfg.MaxUnpackedBytes); err != nil {
+		return err
+	}
 	client, err := kgo.NewClient(slices.Concat(p.cfg.Kafka, p.options())...)
 	if err != nil {
 		return fmt.Errorf("configuring the Kafka client: %w", err)
@@ -177,6 +186,7 @@ func (p *Processor) options() []kgo.Opt {
 		kgo.OnPartitionsAssigned(p.assignedNothing),
 		kgo.OnPartitionsRevoked(p.giveUp),
 		kgo.OnPartitionsLost(p.giveUp),
+		kgo.WithDecompressor(p.unpack),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), // what is erased again stays where it was
 		kgo.AutoCommitMarks(),                          // what is stored, for the ordinary lag tools only
 		kgo.AutoCommitInterval(time.Second),
@@ -211,6 +221,7 @@ func (p *Processor) loop(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		p.unpack.begin()
 		if err := p.fetchErrors(fetches); err != nil {
 			return err
 		}
@@ -229,9 +240,32 @@ func (p *Processor) projectAll(fetches kgo.Fetches) error {
 		if len(f.Records) == 0 || a == nil || a.lost.Load() {
 			return
 		}
-		g.Go(func() error { return p.outcome(a, a.project(f.Records, f.HighWatermark)) })
+		g.Go(func() error {
+			err := a.project(f.Records, f.HighWatermark, false)
+			if errors.As(err, new(*notNowError)) {
+				p.wait(a, f.Records, f.HighWatermark)
+				return nil
+			}
+			return p.outcome(a, err)
+		})
 	})
 	return g.Wait()
+}
+
+// wait goes on with a partition apart from the others, whose store or registry may be there: it fetches no more until what was fetched is
+// stored.
+func (p *Processor) wait(a *assignment, records []*kgo.Record, end int64) {
+	fetching := map[string][]int32{p.topic: {a.id}}
+	p.client.PauseFetchPartitions(fetching)
+	p.healers.Go(func() {
+		err := p.outcome(a, a.project(records, end, true))
+		if p.assigned(a.id) == a {
+			p.client.ResumeFetchPartitions(fetching)
+		}
+		if err != nil {
+			p.stop(err)
+		}
+	})
 }
 
 // outcome sorts the end of a partition's work: an ended assignment is ordinary, a fence ends the assignment, the rest is a person's.
@@ -243,12 +277,35 @@ func (p *Processor) outcome(a *assignment, err error) error {
 		p.fenced(a)
 		return nil
 	case errors.As(err, new(*BadBuildError)):
-		p.log.Error("the partition stops", "partition", a.id, "error", err)
-		p.health.stopped(err)
-		p.drop(a.id, err)
+		p.stopPartition(a.id, err)
 		return nil
 	}
 	return err
+}
+
+// stopPartition ends work on one partition, for a person to see; the others go on, and the processor is not ready.
+func (p *Processor) stopPartition(id int32, why error) {
+	p.log.Error("the partition stops", "partition", id, "error", why)
+	p.health.stopped(why)
+	p.drop(id, why)
+}
+
+// sameLog looks, when the brokers no longer know the topic by its id, whether it was deleted or made again. That may also be a broker that has
+// just started, and passes.
+func (p *Processor) sameLog(partition int32, reason error) error {
+	ctx, cancel := context.WithTimeout(p.run, p.cfg.SessionTimeout)
+	defer cancel()
+	log, err := p.describeLog(ctx)
+	if errors.As(err, new(*fatalError)) {
+		return err
+	}
+	if err == nil {
+		if err := p.canGoOn(ctx, partition, log); errors.As(err, new(*fatalError)) {
+			return err
+		}
+	}
+	p.trouble(partition, reason)
+	return nil
 }
 
 // fenced stops work on a partition that another holder has taken over. Usually the group has given it away, and is about to say so; where it
@@ -258,7 +315,7 @@ func (p *Processor) fenced(a *assignment) {
 		return
 	}
 	p.log.Warn("another holder has taken the partition over; this one waits to hear of it from the group", "partition", a.id)
-	p.health.troubled(sinks.ErrFenced)
+	p.health.troubled(a.id, sinks.ErrFenced)
 	p.healers.Go(func() {
 		grace := time.NewTimer(2 * p.cfg.SessionTimeout)
 		defer grace.Stop()
@@ -276,10 +333,19 @@ func (p *Processor) fetchErrors(fetches kgo.Fetches) error {
 	for _, f := range fetches.Errors() {
 		var group *kgo.ErrGroupSession
 		var loss *kgo.ErrDataLoss
+		var tooLarge *kgo.ErrDecompressTooLarge
 		switch err := f.Err; {
+		case errors.Is(err, errUnpackedEnough): // it comes again
+		case errors.As(err, &tooLarge):
+			p.stopPartition(f.Partition, fmt.Errorf("topic %s partition %d: the batch at offset %d unpacks to more than %d bytes: the partition stops before it; where it may be that large, raise --max-unpacked-bytes",
+				p.topic, f.Partition, tooLarge.Offset, p.cfg.MaxUnpackedBytes))
+		case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
+			if err := p.sameLog(f.Partition, err); err != nil {
+				return err
+			}
 		case errors.As(err, &group), kerr.IsRetriable(err):
 			p.trouble(f.Partition, err)
-		case errors.As(err, &loss), errors.Is(err, kerr.OffsetOutOfRange), errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
+		case errors.As(err, &loss), errors.Is(err, kerr.OffsetOutOfRange):
 			return &fatalError{fmt.Errorf("topic %s partition %d: the log is no longer the one that was projected; start again to see what differs: %w", p.topic, f.Partition, err)}
 		default:
 			return &fatalError{fmt.Errorf("reading topic %s partition %d: %w", p.topic, f.Partition, err)}
@@ -292,6 +358,7 @@ func (p *Processor) fetchErrors(fetches kgo.Fetches) error {
 func (p *Processor) hold(at sinks.Position, logStart int64) {
 	id := at.Partition
 	p.drop(id, errRevoked)
+	p.client.ResumeFetchPartitions(map[string][]int32{p.topic: {id}}) // an earlier hold may have waited for something
 	ctx, end := context.WithCancelCause(p.run)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -318,7 +385,7 @@ func (p *Processor) assigned(id int32) *assignment {
 // assignedNothing makes a member ready for which the group has no partition: it is there to take one over.
 func (p *Processor) assignedNothing(_ context.Context, _ *kgo.Client, assigned map[string][]int32) {
 	if len(assigned[p.topic]) == 0 {
-		p.well()
+		p.well(noPartition)
 	}
 }
 
@@ -335,6 +402,7 @@ func (p *Processor) drop(id int32, cause error) {
 	if a := p.held[id]; a != nil {
 		a.end(cause)
 		delete(p.held, id)
+		p.health.lost(id)
 	}
 }
 
@@ -343,14 +411,14 @@ func (p *Processor) Ready() error { return p.health.ready() }
 
 // trouble says once that something is away; what is said again later is that it is back.
 func (p *Processor) trouble(partition int32, err error) {
-	if p.run.Err() == nil && p.health.troubled(err) {
+	if p.run.Err() == nil && p.health.troubled(partition, err) {
 		p.log.Warn("waiting: a broker, the registry or the store does not answer; nothing is lost, it goes on by itself", "partition", partition, "error", err)
 	}
 }
 
-func (p *Processor) well() {
-	if p.health.well() {
-		p.log.Info("going on")
+func (p *Processor) well(partition int32) {
+	if p.health.well(partition) {
+		p.log.Info("going on", "partition", partition)
 	}
 }
 

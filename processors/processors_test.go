@@ -522,3 +522,97 @@ func TestATopicThatIsNotThereIsRefused(t *testing.T) {
 		t.Errorf("it ended with %v, want to be told to make the topic", err)
 	}
 }
+
+// stuck is a store that is away for one partition.
+type stuck struct {
+	sinks.Sink
+	partition int32
+	back      chan struct{}
+}
+
+func (s stuck) Write(ctx context.Context, b sinks.Batch) (sinks.Position, error) {
+	if b.At.Partition == s.partition {
+		select {
+		case <-s.back:
+		default:
+			return b.At, errors.New("no answer")
+		}
+	}
+	return s.Sink.Write(ctx, b)
+}
+
+func TestAPartitionThatWaitsHoldsNoOtherUp(t *testing.T) {
+	s := newStage(t)
+	sink := stuck{s.sink, schemas.Partition("a", partitions), make(chan struct{})}
+	s.say("a", "one")
+	other := s.other("a")
+	p := s.processor(sink)
+	s.running(p, func(ended <-chan error) {
+		for i := range 20 {
+			s.say(other, fmt.Sprint("text ", i))
+			s.until(s.reached(other, int64(i+1)), ended)
+		}
+		s.until(func() bool { return p.Ready() != nil }, ended)
+		s.say("a", "two")
+		close(sink.back)
+		s.until(s.reached("a", 2), ended)
+		s.until(func() bool { return p.Ready() == nil }, ended)
+	})
+}
+
+func TestABatchThatUnpacksToTooMuchStopsItsPartitionAndNoOther(t *testing.T) {
+	s := newStage(t)
+	huge := strings.Repeat("all the same ", 500_000)
+	client, err := kgo.NewClient(kgo.SeedBrokers(topicstest.Brokers(t)...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerLinger(time.Second), kgo.ProducerBatchMaxBytes(8<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var batch []*kgo.Record
+	for _, e := range s.elsewhere("a", 1) {
+		e.Payload = event.UserMessageCreated{Content: []event.Part{event.Text{Text: huge}}, Trust: event.User}
+		batch = append(batch, &kgo.Record{Topic: s.topics.Events(), Partition: schemas.Partition("a", partitions),
+			Key: []byte(schemas.EventKey("a", 1, e.EventID)), Value: s.encoded(e)})
+	}
+	if err := client.ProduceSync(t.Context(), batch...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	other := s.other("a")
+	s.say(other, "fine")
+	p, err := processors.New(processors.Config{
+		Projection: "history", Topics: s.topics, Sink: s.sink, Decoder: schemas.NewDecoder(nil), Build: "test", MaxUnpackedBytes: 1 << 20,
+		Kafka: []kgo.Opt{kgo.SeedBrokers(topicstest.Brokers(s)...), kgo.MetadataMinAge(100 * time.Millisecond)}, SessionTimeout: 3 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.running(p, func(ended <-chan error) {
+		s.until(s.reached(other, 1), ended)
+		s.until(func() bool { err := p.Ready(); return err != nil && strings.Contains(err.Error(), "--max-unpacked-bytes") }, ended)
+		s.say(other, "still fine")
+		s.until(s.reached(other, 2), ended)
+	})
+	s.project(s.sink, s.reached("a", 1)) // with the ordinary bound it passes
+}
+
+func TestATopicThatIsMadeAgainWhileItIsReadEndsTheProcessorWithWords(t *testing.T) {
+	s := newStage(t)
+	s.say("a", "one")
+	ended := make(chan error, 1)
+	go func() { ended <- s.processor(s.sink).Run(t.Context()) }()
+	s.until(s.reached("a", 1), ended)
+	admin := topicstest.Admin(t)
+	defer admin.Close()
+	if _, err := admin.DeleteTopics(t.Context(), s.topics.Events()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "tooltape topics apply") && !strings.Contains(err.Error(), "made again") {
+			t.Errorf("it ended with %v, want words about the topic", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it went on waiting for a topic that is gone")
+	}
+}

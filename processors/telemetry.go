@@ -154,9 +154,12 @@ func (t *Telemetry) stored(ctx context.Context, l labels, b *sinks.Batch, newly 
 type health struct {
 	mu      sync.Mutex
 	joined  bool
-	trouble error
-	stop    error // what stopped a partition for good
+	trouble map[int32]error // by partition; of noPartition what is nobody's own
+	stop    error           // what stopped a partition for good
 }
+
+// noPartition stands for the group and the brokers as a whole.
+const noPartition = -1
 
 // stopped remembers why a partition stopped: the processor is not ready from then on.
 func (h *health) stopped(err error) {
@@ -165,34 +168,46 @@ func (h *health) stopped(err error) {
 	h.stop = err
 }
 
-// troubled remembers what stands in the way and says whether it is news.
-func (h *health) troubled(err error) (news bool) {
+// troubled remembers what stands in a partition's way and says whether it is news.
+func (h *health) troubled(partition int32, err error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	news = h.trouble == nil
-	h.trouble = err
+	news = h.trouble[partition] == nil
+	if h.trouble == nil {
+		h.trouble = map[int32]error{}
+	}
+	h.trouble[partition] = err
 	return news
 }
 
-// well forgets the trouble and says whether there was any.
-func (h *health) well() (news bool) {
+// well forgets a partition's trouble, and that of the whole, and says whether there was any.
+func (h *health) well(partition int32) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.joined = true
-	news = h.trouble != nil
-	h.trouble = nil
+	news = h.trouble[partition] != nil || h.trouble[noPartition] != nil
+	delete(h.trouble, partition)
+	delete(h.trouble, noPartition)
 	return news
+}
+
+// lost forgets the trouble of a partition that is somebody else's now.
+func (h *health) lost(partition int32) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.trouble, partition)
 }
 
 func (h *health) ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.stop != nil:
+	if h.stop != nil {
 		return h.stop
-	case h.trouble != nil:
-		return h.trouble
-	case !h.joined:
+	}
+	for _, err := range h.trouble {
+		return err
+	}
+	if !h.joined {
 		return errNotJoined
 	}
 	return nil

@@ -27,11 +27,12 @@ type runOptions struct {
 	serverSideGroup bool
 	sessionTimeout  time.Duration
 	batchRecords    int
+	maxUnpacked     int
 	workers         int
 }
 
 // commandSettings are the settings of single commands, as the configuration file names them.
-var commandSettings = []string{"listen", "instance_id", "server_side_group", "session_timeout", "batch_records", "workers", "partitions", "replication_factor"}
+var commandSettings = []string{"listen", "instance_id", "server_side_group", "session_timeout", "batch_records", "max_unpacked_bytes", "workers", "partitions", "replication_factor"}
 
 func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "run", Short: "Run a processor"}
@@ -51,6 +52,7 @@ partitions. A bad event parks its session (tooltape parked); a broker, registry 
 	h.Flags().BoolVar(&o.serverSideGroup, "server-side-group", false, "join by the group protocol of KIP-848 (Kafka 4.3 or later)")
 	h.Flags().DurationVar(&o.sessionTimeout, "session-timeout", 6*time.Second, "how long a silent instance keeps its partitions")
 	h.Flags().IntVar(&o.batchRecords, "batch-records", 0, "events in one transaction at most; 0 is the default, 2000")
+	h.Flags().IntVar(&o.maxUnpacked, "max-unpacked-bytes", 0, "what one batch of the log may unpack to; 0 is the default, 64 MiB")
 	h.Flags().IntVar(&o.workers, "workers", 0, "partitions worked on at once; 0 is the default, 2")
 	cmd.AddCommand(h)
 	return cmd
@@ -119,7 +121,7 @@ func (a *app) historyProcessor(ctx context.Context, o runOptions, log *slog.Logg
 	p, err := processors.New(processors.Config{
 		Projection: history.Name, Topics: a.settings.topics(), Sink: postgres.New(pool, history.View()), Decoder: decoder, Encoder: encoder, Build: build(),
 		Kafka: kafka, InstanceID: o.instanceID, ServerSideGroup: o.serverSideGroup, SessionTimeout: o.sessionTimeout,
-		BatchRecords: o.batchRecords, Workers: o.workers, Logger: log, Telemetry: instruments,
+		BatchRecords: o.batchRecords, MaxUnpackedBytes: o.maxUnpacked, Workers: o.workers, Logger: log, Telemetry: instruments,
 	})
 	if err != nil {
 		pool.Close()
