@@ -31,12 +31,21 @@ type Sink interface {
 	// Sessions is what the store knows of these sessions; one it does not know is not in the map. What it returns holds as long as
 	// the position is at; ErrStale or ErrFenced where it already moved.
 	Sessions(ctx context.Context, at Position, ids []string) (map[string]Session, error)
+	// EventIDs are the ids of the events that were projected at these places, where the store still knows them: an event that yielded no
+	// row may have left none.
+	EventIDs(ctx context.Context, places []Place) (map[Place]string, error)
 	// Due lists the parked sessions of a partition that should be tried again, lowest FromOffset first: those marked so, and those that
 	// this build has not tried; never one in conflict, which only a person settles.
 	Due(ctx context.Context, partition int32, build string) ([]Parked, error)
 	// Write stores a batch whole and returns the position after it, or stores nothing: ErrFenced, ErrStale, or a *RefusedError
 	// where the store will never take what the batch holds.
 	Write(ctx context.Context, b Batch) (Position, error)
+}
+
+// Place is where an event stands in its session.
+type Place struct {
+	SessionID string
+	Seq       int64
 }
 
 // Topic is the log that a position counts in.

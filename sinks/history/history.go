@@ -21,13 +21,18 @@ var migrations embed.FS
 
 // View is the history in PostgreSQL.
 func View() postgres.View {
-	return postgres.View{Name: Name, BuilderVersion: BuilderVersion, Migrations: migrations, Rows: addRows, Erase: erase, EraseRuns: eraseRuns}
+	return postgres.View{Name: Name, BuilderVersion: BuilderVersion, EventIDs: selectEventIDs, Migrations: migrations, Rows: addRows, Erase: erase, EraseRuns: eraseRuns}
 }
 
 const insertItems = `
 INSERT INTO tooltape.history_item (builder_version, seq, item_index, occurred_at, event_id, run_id, session_id, item)
 SELECT $1, * FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[], $5::uuid[], $6::text[], $7::text[], $8::json[])
 ON CONFLICT (session_id, seq, item_index) DO NOTHING`
+
+const selectEventIDs = `
+SELECT h.session_id, h.seq, h.event_id::text
+FROM unnest($1::text[], $2::bigint[]) AS p (session_id, seq)
+JOIN tooltape.history_item h ON h.session_id = p.session_id AND h.seq = p.seq AND h.item_index = 0`
 
 func addRows(s *postgres.Statements, events []*sinks.Projected) {
 	addItems(s, events)

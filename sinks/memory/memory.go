@@ -117,6 +117,19 @@ func (s *Sink) Sessions(ctx context.Context, at sinks.Position, ids []string) (m
 	return known, nil
 }
 
+// EventIDs are the ids of the events that were projected at these places, and yielded a row.
+func (s *Sink) EventIDs(ctx context.Context, places []sinks.Place) (map[sinks.Place]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := map[sinks.Place]string{}
+	for _, p := range places {
+		if r, there := s.rows[p.SessionID][place{p.Seq, 0}]; there {
+			ids[p] = r.EventID
+		}
+	}
+	return ids, ctx.Err()
+}
+
 // Due lists the sessions of a partition that should be tried again.
 func (s *Sink) Due(ctx context.Context, partition int32, build string) ([]sinks.Parked, error) {
 	s.mu.Lock()

@@ -22,6 +22,9 @@ type View struct {
 	Name string
 	// BuilderVersion is the version of the projection's logic. Rows of two versions never stand in one table.
 	BuilderVersion int
+	// EventIDs is the query for the session_id, seq and event id of rows at the places (unnested from $1::text[] and $2::bigint[]). Empty:
+	// the rows do not hold it.
+	EventIDs string
 	// Migrations holds migrations/NNNN_name.sql.
 	Migrations fs.FS
 	// Rows adds the statements that store these events. They come ordered by session and seq, each place once. A row that is there
@@ -233,6 +236,31 @@ SELECT k.session_id, ` + parkedColumns + `
 FROM tooltape.parked k
 WHERE k.projection = $1 AND k.partition = $2 AND k.code <> 'conflict' AND (k.due OR NOT k.builds @> ARRAY[$3])
 ORDER BY k.from_offset, k.session_id`
+
+// EventIDs asks the view's rows.
+func (s *Sink) EventIDs(ctx context.Context, places []sinks.Place) (map[sinks.Place]string, error) {
+	if len(places) == 0 || s.view.EventIDs == "" {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	sessions, seqs := make([]string, len(places)), make([]int64, len(places))
+	for i, p := range places {
+		sessions[i], seqs[i] = p.SessionID, p.Seq
+	}
+	rows, err := s.pool.Query(ctx, s.view.EventIDs, sessions, seqs)
+	if err != nil {
+		return nil, classify(err)
+	}
+	ids := map[sinks.Place]string{}
+	var p sinks.Place
+	var id string
+	_, err = pgx.ForEachRow(rows, []any{&p.SessionID, &p.Seq, &id}, func() error {
+		ids[p] = id
+		return nil
+	})
+	return ids, classify(err)
+}
 
 // Due lists the sessions of a partition that should be tried again.
 func (s *Sink) Due(ctx context.Context, partition int32, build string) ([]sinks.Parked, error) {
