@@ -51,6 +51,8 @@ A session that is not there yet is the error not_yet, one that waits at an event
 	cmd.Flags().StringVar(&format, "format", formatItems, "items, anthropic, openai-chat or openai-responses")
 	cmd.Flags().Int64Var(&o.AtLeast, "at-least", 0, "the seq that must be projected")
 	cmd.Flags().DurationVar(&o.Wait, "wait", 0, "how long to wait for it, such as 10s")
+	atLeast(cmd.Flags(), "at-least", &o.AtLeast, 0)
+	atLeast(cmd.Flags(), "wait", &o.Wait, 0)
 	return cmd
 }
 

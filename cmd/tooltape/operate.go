@@ -36,6 +36,13 @@ func (a *app) topicsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "topics", Short: "Plan or make the topics"}
 	cmd.PersistentFlags().Int32Var(&partitions, "partitions", topics.DefaultPartitions, "partitions of each topic; they can never be changed")
 	cmd.PersistentFlags().Int16Var(&replication, "replication-factor", -1, "copies of each partition; -1 is the cluster's default")
+	atLeast(cmd.PersistentFlags(), "partitions", &partitions, 1)
+	demand(cmd.PersistentFlags(), "replication-factor", func() error {
+		if replication < 1 && replication != -1 {
+			return errors.New("must be at least 1, or -1")
+		}
+		return nil
+	})
 	act := func(do func(cmd *cobra.Command, spec topics.Spec) ([]topics.Change, error)) func(*cobra.Command, []string) error {
 		return func(cmd *cobra.Command, _ []string) error {
 			changes, err := do(cmd, topics.Spec{Topics: a.settings.topics(), Partitions: partitions, ReplicationFactor: replication})

@@ -35,6 +35,7 @@ database that took a value that it refused before. A conflict is never tried aga
 	cmd.Flags().StringVar(&code, "code", "", "those parked for this code")
 	cmd.Flags().BoolVar(&all, "all", false, "all of them")
 	cmd.Flags().IntVar(&rate, "rate", 1000, "sessions a second at most")
+	atLeast(cmd.Flags(), "rate", &rate, 1)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list them")
 	return cmd
 }

@@ -54,6 +54,9 @@ partitions. A bad event parks its session (tooltape parked); a broker, registry 
 	h.Flags().IntVar(&o.batchRecords, "batch-records", 0, "events in one transaction at most; 0 is the default, 2000")
 	h.Flags().IntVar(&o.maxUnpacked, "max-unpacked-bytes", 0, "what one batch of the log may unpack to; 0 is the default, 64 MiB")
 	h.Flags().IntVar(&o.workers, "workers", 0, "partitions worked on at once; 0 is the default, 2")
+	atLeast(h.Flags(), "session-timeout", &o.sessionTimeout, time.Second)
+	atLeast(h.Flags(), "batch-records", &o.batchRecords, 0)
+	atLeast(h.Flags(), "workers", &o.workers, 0)
 	cmd.AddCommand(h)
 	return cmd
 }

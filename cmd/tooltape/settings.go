@@ -1,17 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/url"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 	"go.yaml.in/yaml/v3"
@@ -70,7 +74,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 
 // load fills what no flag said from the environment, then from the file.
 func (s *settings) load(f *pflag.FlagSet) error {
-	file, err := s.file(f)
+	file, err := s.file()
 	if err != nil {
 		return err
 	}
@@ -106,11 +110,52 @@ func (s *settings) load(f *pflag.FlagSet) error {
 	if s.output != outputText && s.output != outputJSON {
 		return usagef("--output is text or json, not %q", s.output)
 	}
-	return nil
+	_, err = s.registryAddress()
+	return err
 }
 
-// file reads the YAML file: names and plain values, lists joined with commas.
-func (s *settings) file(f *pflag.FlagSet) (map[string]string, error) {
+// registryAddress is the registry's URL; nil where none is configured. What is wrong with it does not quote it: it may hold a password.
+func (s *settings) registryAddress() (*url.URL, error) {
+	if s.registryURL == "" {
+		return nil, nil
+	}
+	u, err := url.Parse(s.registryURL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return nil, usagef("--registry-url is not http://host:port or https://host:port")
+	}
+	return u, nil
+}
+
+// demand makes a flag's value stand a check beyond that of its kind, wherever the value comes from.
+func demand(f *pflag.FlagSet, name string, check func() error) {
+	flag := f.Lookup(name)
+	flag.Value = demanding{flag.Value, check}
+}
+
+type demanding struct {
+	pflag.Value
+	check func() error
+}
+
+func (d demanding) Set(text string) error {
+	if err := d.Value.Set(text); err != nil {
+		return err
+	}
+	return d.check()
+}
+
+// atLeast bounds a flag's value from below.
+func atLeast[T cmp.Ordered](f *pflag.FlagSet, name string, value *T, least T) {
+	demand(f, name, func() error {
+		if *value < least {
+			return fmt.Errorf("must be at least %v", least)
+		}
+		return nil
+	})
+}
+
+// file reads the YAML file: names and plain values as they are written, lists joined with commas.
+func (s *settings) file() (map[string]string, error) {
 	if s.config == "" {
 		s.config = os.Getenv("TOOLTAPE_CONFIG")
 	}
@@ -121,30 +166,99 @@ func (s *settings) file(f *pflag.FlagSet) (map[string]string, error) {
 	if err != nil {
 		return nil, usagef("reading the configuration: %s", err)
 	}
-	raw := map[string]any{}
-	if err := yaml.Unmarshal(text, &raw); err != nil {
-		return nil, usagef("%s is not a YAML mapping: %s", s.config, err)
+	members, err := yamlMembers(text)
+	if err != nil {
+		return nil, usagef("%s %s", s.config, err)
 	}
+	lists := namesInFiles()
 	values := map[string]string{}
-	for name, v := range raw {
-		// A setting of another command is known too: one file serves them all.
-		if flag := f.Lookup(strings.ReplaceAll(name, "_", "-")); flag == nil && !slices.Contains(commandSettings, name) {
+	for i := 0; i < len(members); i += 2 {
+		name := members[i].Value
+		list, known := lists[name]
+		if !known {
 			return nil, usagef("%s: there is no setting %s", s.config, name)
 		}
-		switch v := v.(type) {
-		case []any:
-			words := make([]string, 0, len(v))
-			for _, w := range v {
-				words = append(words, fmt.Sprint(w))
-			}
-			values[name] = strings.Join(words, ",")
-		case map[string]any:
-			return nil, usagef("%s: %s is a mapping, a setting is a plain value or a list", s.config, name)
-		default:
-			values[name] = fmt.Sprint(v)
+		if _, twice := values[name]; twice {
+			return nil, usagef("%s: %s is set twice", s.config, name)
+		}
+		if values[name], err = yamlValue(members[i+1], list); err != nil {
+			return nil, usagef("%s: %s %s", s.config, name, err)
 		}
 	}
 	return values, nil
+}
+
+// namesInFiles are the names that a file may set, and which of them take a list. One file serves all commands, so the settings of single
+// ones are always known.
+func namesInFiles() map[string]bool {
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(settings).register(f)
+	lists := map[string]bool{}
+	f.VisitAll(func(flag *pflag.Flag) {
+		lists[strings.ReplaceAll(flag.Name, "-", "_")] = flag.Value.Type() == "stringSlice"
+	})
+	for _, name := range commandSettings {
+		lists[name] = false
+	}
+	delete(lists, "config") // a file names no other
+	return lists
+}
+
+// yamlMembers are the names and values of the one mapping in a text, in turn. They are nodes: decoded, 007 would be the number 7.
+func yamlMembers(text []byte) ([]*yaml.Node, error) {
+	var document yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	err := decoder.Decode(&document)
+	if errors.Is(err, io.EOF) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("is not a YAML mapping: %w", err)
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("holds more than one YAML document")
+	}
+	root := document.Content[0]
+	switch {
+	case root.Kind == yaml.MappingNode:
+		return root.Content, nil
+	case root.Tag == yamlNull:
+		return nil, nil
+	}
+	return nil, errors.New("is not a YAML mapping")
+}
+
+// yamlNull is the tag of null, also of a value that is not there.
+const yamlNull = "!!null"
+
+// yamlValue is a setting's value as it is written.
+func yamlValue(n *yaml.Node, list bool) (string, error) {
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag == yamlNull:
+		return "", errors.New("has no value: leave it out, or give it one")
+	case n.Kind == yaml.ScalarNode:
+		return n.Value, nil
+	case n.Kind != yaml.SequenceNode:
+		return "", fmt.Errorf("is a mapping or an alias, a setting is %s", wanted(list))
+	case !list:
+		return "", fmt.Errorf("is a list, the setting is %s", wanted(list))
+	}
+	words := make([]string, 0, len(n.Content))
+	for _, item := range n.Content {
+		word, err := yamlValue(item, false)
+		if err != nil {
+			return "", fmt.Errorf("holds an item that %w", err)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ","), nil
+}
+
+func wanted(list bool) string {
+	if list {
+		return "a plain value or a list"
+	}
+	return "a plain value"
 }
 
 // source is where a setting comes from, the weaker ones first.
@@ -193,18 +307,37 @@ func (s *settings) kafka() ([]kgo.Opt, error) {
 		}
 		opts = append(opts, kgo.DialTLSConfig(cfg))
 	}
-	switch s.sasl {
-	case "":
-	case "plain":
-		opts = append(opts, kgo.SASL(plain.Auth{User: s.saslUser, Pass: s.saslPassword}.AsMechanism()))
-	case "scram-sha-256":
-		opts = append(opts, kgo.SASL(scram.Auth{User: s.saslUser, Pass: s.saslPassword}.AsSha256Mechanism()))
-	case "scram-sha-512":
-		opts = append(opts, kgo.SASL(scram.Auth{User: s.saslUser, Pass: s.saslPassword}.AsSha512Mechanism()))
-	default:
-		return nil, usagef("--sasl is plain, scram-sha-256 or scram-sha-512, not %q", s.sasl)
+	mechanism, err := s.saslMechanism()
+	if err != nil {
+		return nil, err
+	}
+	if mechanism != nil {
+		opts = append(opts, kgo.SASL(mechanism))
 	}
 	return opts, nil
+}
+
+// saslMechanism is how to log in at the brokers; nil where nothing is said of it. Half of it is an error: it would log in as somebody else,
+// or not at all.
+func (s *settings) saslMechanism() (sasl.Mechanism, error) {
+	if s.sasl == "" && (s.saslUser != "" || s.saslPassword != "") {
+		return nil, usagef("--sasl-user and --sasl-password need --sasl, which names the mechanism")
+	}
+	if s.sasl != "" && s.saslUser == "" {
+		return nil, usagef("--sasl needs --sasl-user")
+	}
+	login := scram.Auth{User: s.saslUser, Pass: s.saslPassword}
+	switch s.sasl {
+	case "":
+		return nil, nil
+	case "plain":
+		return plain.Auth{User: s.saslUser, Pass: s.saslPassword}.AsMechanism(), nil
+	case "scram-sha-256":
+		return login.AsSha256Mechanism(), nil
+	case "scram-sha-512":
+		return login.AsSha512Mechanism(), nil
+	}
+	return nil, usagef("--sasl is plain, scram-sha-256 or scram-sha-512, not %q", s.sasl)
 }
 
 func (s *settings) tlsConfig() (*tls.Config, error) {

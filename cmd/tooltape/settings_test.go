@@ -50,8 +50,23 @@ func TestASettingThatCannotBeIsAWrongUse(t *testing.T) {
 	for name, l := range map[string]struct{ line, says string }{
 		"a key that is none":      {"topics_prefix: x", "there is no setting topics_prefix"},
 		"a key in another case":   {"Topic_Prefix: x", "there is no setting Topic_Prefix"},
+		"a key with a dash":       {"topic-prefix: x", "there is no setting topic-prefix"},
+		"another command's flag":  {"dry_run: true", "there is no setting dry_run"},
+		"help":                    {"help: true", "there is no setting help"},
+		"another file":            {"config: other.yaml", "there is no setting config"},
+		"a key twice":             {"tls: true\ntls: true", "tls is set twice"},
+		"a merge":                 {"<<: {tls: true}", "there is no setting <<"},
 		"a mapping":               {"brokers: {a: 1}", "brokers is a mapping"},
+		"an alias":                {"topic_prefix: &p x\noutput: *p", "output is a mapping or an alias"},
+		"nothing":                 {"topic_prefix:", "topic_prefix has no value"},
+		"null":                    {"topic_prefix: null", "topic_prefix has no value"},
+		"null in a list":          {"brokers: [a:1, ~]", "brokers holds an item that has no value"},
+		"a list in a list":        {"brokers: [[a:1]]", "brokers holds an item that is a list"},
+		"a list for a plain one":  {"topic_prefix: [a, b]", "topic_prefix is a list"},
+		"another command's list":  {"workers: [1]", "workers is a list"},
 		"no mapping at all":       {"- a", "not a YAML mapping"},
+		"two documents":           {"tls: true\n---\ntls: false", "more than one YAML document"},
+		"a broken second one":     {"tls: true\n---\n}", "more than one YAML document"},
 		"a value of another kind": {"tls: perhaps", "tls: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,6 +79,50 @@ func TestASettingThatCannotBeIsAWrongUse(t *testing.T) {
 	c.failed(c.run("version", "-o", "xml"), exitUsage, "--output is text or json")
 	t.Setenv("TOOLTAPE_TLS", "perhaps")
 	c.failed(c.run("version"), exitUsage, "TOOLTAPE_TLS")
+}
+
+func TestAValueIsTakenAsItIsWritten(t *testing.T) {
+	c := bare(t)
+	for written, want := range map[string]string{"007": "007", "1e3": "1e3", "0x10": "0x10", "yes": "yes", "2026-03-01": "2026-03-01", `"null"`: "null", "'a b'": "a b"} {
+		if got := prefixOf(c, "--config", c.file("tooltape.yaml", "topic_prefix: "+written)); got != want {
+			t.Errorf("topic_prefix: %s is the prefix %q, want %q", written, got, want)
+		}
+	}
+	for _, nothing := range []string{"", "# a comment\n", "---\n"} {
+		c.done("version", "--config", c.file("tooltape.yaml", nothing))
+	}
+}
+
+func TestANumberOutOfBoundsIsAWrongUseWhereverItComesFrom(t *testing.T) {
+	for line, says := range map[string]string{
+		"run history --workers -3":            "at least 0",
+		"run history --batch-records -1":      "at least 0",
+		"run history --session-timeout 0":     "at least 1s",
+		"run history --session-timeout 999ms": "at least 1s",
+		"history s --at-least -1":             "at least 0",
+		"history s --wait -1s":                "at least 0s",
+		"topics plan --partitions 0":          "at least 1",
+		"topics apply --replication-factor 0": "at least 1, or -1",
+		"topics plan --replication-factor -2": "at least 1, or -1",
+		"resume --all --rate 0":               "at least 1",
+		"cat --sasl-user me --brokers a:1":    "need --sasl",
+		"cat --sasl-password x --brokers a:1": "need --sasl",
+		"cat --sasl plain --brokers a:1":      "--sasl needs --sasl-user",
+		"version --registry-url registry:81":  "--registry-url is not http",
+		"version --registry-url ftp://r":      "--registry-url is not http",
+		"version --registry-url http://:8081": "--registry-url is not http",
+		"version --registry-url https:///x":   "--registry-url is not http",
+	} {
+		t.Run(line, func(t *testing.T) {
+			c := bare(t)
+			c.failed(c.run(strings.Fields(line)...), exitUsage, says)
+		})
+	}
+	c := bare(t)
+	file := c.file("tooltape.yaml", "workers: -1")
+	c.failed(c.run("run", "history", "--config", file), exitUsage, file+": workers: ", "must be at least 0")
+	t.Setenv("TOOLTAPE_WORKERS", "-2")
+	c.failed(c.run("run", "history"), exitUsage, "TOOLTAPE_WORKERS: ", "must be at least 0")
 }
 
 const secret = "hunter2-hunter2"
@@ -92,6 +151,8 @@ func TestASecretIsReadFromAFileAndNeverPrinted(t *testing.T) {
 		{"migrate", "--database-url", "host=127.0.0.1 port=1 user=me password=" + secret},
 		{"cat", "--brokers", "127.0.0.1:no", "--sasl", "plain", "--sasl-user", "me"},
 		{"cat", "--sasl", "plain", "--help"},
+		{"cat", "--registry-url", "ftp://me:" + secret + "@registry"},
+		{"schemas", "check", "--registry-url", "http://me:" + secret + "@127.0.0.1:1"},
 		{"cat", "--sasl", "nonsense", "--brokers", "127.0.0.1:1"},
 	} {
 		for _, output := range []string{"text", "json"} {
