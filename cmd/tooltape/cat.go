@@ -168,7 +168,7 @@ func (c *catting) leftOver() error {
 		if len(c.early[id]) == 0 {
 			continue
 		}
-		if _, err := fmt.Fprintf(c.errs, "session %s: seq %d is not in the log; what follows it is printed all the same\n", id, len(c.printed[id])+1); err != nil {
+		if _, err := fmt.Fprintf(c.errs, "session %s: seq %d is not in the log; what follows it is printed all the same\n", printable(id), len(c.printed[id])+1); err != nil {
 			return err
 		}
 		c.unread++
@@ -191,6 +191,6 @@ func (c *catting) print(line []byte) error {
 
 func (c *catting) tell(r *kgo.Record, err error) error {
 	c.unread++
-	_, writeErr := fmt.Fprintf(c.errs, "partition %d offset %d: %s\n", r.Partition, r.Offset, err)
+	_, writeErr := fmt.Fprintf(c.errs, "partition %d offset %d: %s\n", r.Partition, r.Offset, printable(err.Error()))
 	return writeErr
 }

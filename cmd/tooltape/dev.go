@@ -109,7 +109,9 @@ func (a *app) dev(ctx context.Context, o devOptions) (err error) {
 }
 
 // sayf talks to a person: on standard error, where it disturbs no output that a program reads.
-func (a *app) sayf(format string, args ...any) { fmt.Fprintf(a.errs, format, args...) }
+func (a *app) sayf(format string, args ...any) {
+	fmt.Fprint(a.errs, printable(fmt.Sprintf(format, args...)))
+}
 
 // startServices starts Kafka and PostgreSQL, makes topics and tables, and points the settings at them. The function that it returns
 // stops what was started, also after an error.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 )
 
 // app is one invocation: its streams and its settings.
@@ -45,18 +46,19 @@ func (a *app) report(err error, usage bool) {
 	if c := (*coded)(nil); errors.As(err, &c) {
 		code = c.code
 	}
+	message := printable(err.Error())
 	if a.settings.output == outputJSON {
 		type body struct {
 			Code    string `json:"code"`
 			Message string `json:"message"`
 		}
-		text, encodeErr := marshal(map[string]body{"error": {code, err.Error()}})
+		text, encodeErr := marshal(map[string]body{"error": {code, message}})
 		if encodeErr == nil {
 			fmt.Fprintln(a.errs, string(text))
 			return
 		}
 	}
-	fmt.Fprintf(a.errs, "tooltape: %s\n", err)
+	fmt.Fprintf(a.errs, "tooltape: %s\n", message)
 	if usage {
 		fmt.Fprintln(a.errs, "tooltape COMMAND --help tells what a command takes.")
 	}
@@ -136,7 +138,18 @@ func columns(t reflect.Type) []column {
 	return shown
 }
 
-// cell is a value in a table: one line, and no control character that could move the cursor of the terminal.
+// printable is a text that may be another program's, without what could move the cursor of the terminal, or turn around or hide what
+// stands beside it. Its lines stay.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
+
+// cell is a value in a table: printable, and one line.
 func cell(v reflect.Value) string {
 	var s string
 	switch x := v.Interface().(type) {
@@ -153,12 +166,7 @@ func cell(v reflect.Value) string {
 	default:
 		s = fmt.Sprint(x)
 	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
+	return strings.ReplaceAll(printable(s), "\n", string(unicode.ReplacementChar))
 }
 
 // sortedKeys are the keys of m in order.

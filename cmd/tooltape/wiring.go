@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -74,16 +75,52 @@ func (a *app) brokers(ctx context.Context) ([]kgo.Opt, error) {
 	return opts, nil
 }
 
-// registry is the schema registry, or nil where none is configured.
+// maxAnswer bounds what is read of a registry's answer; a schema has kilobytes.
+const maxAnswer = 16 << 20
+
+// registry is the schema registry, or nil where none is configured. Its client shows the address that it is given in its errors: user and
+// password go beside it.
 func (a *app) registry() (*registry.Registry, error) {
-	if a.settings.registryURL == "" {
-		return nil, nil
+	address, err := a.settings.registryAddress()
+	if err != nil || address == nil {
+		return nil, err
 	}
-	client, err := sr.NewClient(sr.URLs(a.settings.registryURL), sr.HTTPClient(&http.Client{Timeout: reachWithin}))
+	opts := []sr.ClientOpt{sr.HTTPClient(&http.Client{Timeout: reachWithin, Transport: boundedAnswers{http.DefaultTransport}})}
+	if user := address.User; user != nil {
+		password, _ := user.Password()
+		opts = append(opts, sr.BasicAuth(user.Username(), password))
+		address.User = nil
+	}
+	client, err := sr.NewClient(append(opts, sr.URLs(address.String()))...)
 	if err != nil {
 		return nil, usagef("--registry-url: %s", err)
 	}
 	return registry.New(client, a.settings.topics().Events()), nil
+}
+
+// boundedAnswers ends the reading of an answer that is larger than any registry's.
+type boundedAnswers struct{ http.RoundTripper }
+
+func (b boundedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		answer.Body = &boundedBody{answer.Body, maxAnswer}
+	}
+	return answer, err
+}
+
+// boundedBody is an error where more than left bytes come.
+type boundedBody struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= n; b.left < 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	}
+	return n, err
 }
 
 // decoder reads both framings; without a registry, the id of one is unknown.

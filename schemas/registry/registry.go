@@ -3,10 +3,13 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/sr"
 
@@ -33,7 +36,7 @@ func (r *Registry) Register(ctx context.Context) (schemas.IDs, error) {
 	err := eachFrozen(func(name, text string) error {
 		id, err := r.client.RegisterSchema(ctx, r.Subject(name), sr.Schema{Schema: text, Type: sr.TypeAvro}, -1, -1)
 		if err != nil {
-			return fmt.Errorf("register the schema %s: %w", name, err)
+			return fmt.Errorf("register the schema %s: %w", name, told(err))
 		}
 		ids[name] = uint32(id)
 		return nil
@@ -51,7 +54,7 @@ func (r *Registry) Lookup(ctx context.Context, id uint32) (string, error) {
 	if isNotFound(err) {
 		return "", schemas.ErrUnknownID
 	}
-	return schema.Schema, err
+	return schema.Schema, told(err)
 }
 
 // Check compares the registry with the frozen list and returns what differs, a sentence each. It changes nothing. The error says
@@ -64,7 +67,7 @@ func (r *Registry) Check(ctx context.Context) (differences []string, err error) 
 			differences = append(differences, "the subject "+r.Subject(name)+" is not registered")
 			return nil
 		case err != nil:
-			return fmt.Errorf("read the subject %s: %w", r.Subject(name), err)
+			return fmt.Errorf("read the subject %s: %w", r.Subject(name), told(err))
 		}
 		for _, version := range registered {
 			if t, v, err := schemas.Identify(version.Schema.Schema); err != nil || schemas.FullName(t, v) != name {
@@ -93,4 +96,24 @@ func eachFrozen(do func(fullName, text string) error) error {
 func isNotFound(err error) bool {
 	var answer *sr.ResponseError
 	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound && answer.ErrorCode/100 == http.StatusNotFound
+}
+
+// told is an error that says who refused what; the client's own says what was in the answer, which may be nothing, or a whole page.
+func told(err error) error {
+	answer, ok := errors.AsType[*sr.ResponseError](err)
+	if !ok {
+		return err
+	}
+	at := "the registry"
+	if u, err := url.Parse(answer.URL); err == nil {
+		u.User = nil // it may hold a password
+		at = u.String()
+	}
+	const longest = 300
+	says := answer.Message
+	if len(says) > longest {
+		says = strings.ToValidUTF8(says[:longest], "") + "…"
+	}
+	return fmt.Errorf("%s %s: answered with status %d %s: %s", answer.Method, at, answer.StatusCode, http.StatusText(answer.StatusCode),
+		cmp.Or(says, "no reason given"))
 }

@@ -170,6 +170,28 @@ func TestOnlyTheRegistrysOwnAnswerMakesAnIDUnknown(t *testing.T) {
 	})
 }
 
+func TestAnErrorSaysWhoAnsweredWhatAndNoPassword(t *testing.T) {
+	for body, says := range map[string]string{
+		`{}`:                                  "no reason given",
+		"<html>" + strings.Repeat("x", 1<<20): "no reason given",
+		`{"error_code":40101,"message":"go"}`: "go",
+		`{"message":"` + strings.Repeat("é", 1<<20) + `"}`: "…",
+	} {
+		server := httptest.NewServer(answer(http.StatusUnauthorized, body))
+		r := New(client(t, strings.Replace(server.URL, "http://", "http://me:hunter2@", 1)), "tooltape.events")
+		_, looked := r.Lookup(t.Context(), 1)
+		_, checked := r.Check(t.Context())
+		_, registered := r.Register(t.Context())
+		for _, err := range []error{looked, checked, registered} {
+			if err == nil || !strings.Contains(err.Error(), server.URL+"/") || !strings.Contains(err.Error(), "401 Unauthorized") ||
+				!strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "hunter2") || len(err.Error()) > 1000 {
+				t.Errorf("got %v", err)
+			}
+		}
+		server.Close()
+	}
+}
+
 func answer(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
