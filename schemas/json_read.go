@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,9 @@ func ParseJSON(line []byte) (Stored, error) {
 	if s.Type == "" {
 		return s, located(missing(field{name: "type"}))
 	}
+	if err := checkStated(values); err != nil {
+		return s, located(err)
+	}
 	schema, err := lookup(s.Type, s.PayloadVersion)
 	if err != nil {
 		return s, err
@@ -55,6 +59,17 @@ func ParseJSON(line []byte) (Stored, error) {
 	}
 	s.payload, s.schema = asMap(payload), schema
 	return s, nil
+}
+
+// checkStated refuses what an envelope states, and the writer would take for left out and fill.
+func checkStated(values map[string]any) *event.Error {
+	for _, name := range []string{"envelope_version", "event_id", "tenant_id", "session_id", "seq", "partition_key"} {
+		v := values[name]
+		if seq, whole := v.(int64); v == "" || v == int32(0) || whole && seq < 1 {
+			return within(name, badValue("must not be empty or less than 1: what is left out, the writer fills"))
+		}
+	}
+	return nil
 }
 
 // jsonTree is an event in its JSON form: the envelope, of which the writer may leave out anything, and a payload that cannot
@@ -87,6 +102,9 @@ func badValue(message string) *event.Error {
 func checkSyntax(line []byte) *event.Error {
 	if len(line) > MaxLine {
 		return badValue(fmt.Sprintf("the line is longer than %d bytes", MaxLine))
+	}
+	if bytes.HasPrefix(line, []byte("\ufeff")) {
+		return badValue("the line begins with a byte order mark (EF BB BF), which is no JSON")
 	}
 	d := jsontext.NewDecoder(bytes.NewBuffer(line))
 	if d.PeekKind() != '{' {
@@ -389,10 +407,13 @@ func parseDouble(raw jsontext.Value) (any, *event.Error) {
 	return v, nil
 }
 
+// rfc3339 is the form of a time. Package time also takes a comma before the fraction, an hour of one digit and offsets that no place has.
+var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+
 // parseTimestamp takes RFC 3339 with any offset, and no more digits than are kept.
 func parseTimestamp(s string) (any, *event.Error) {
-	var t time.Time
-	if err := t.UnmarshalText([]byte(s)); err != nil {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil || !rfc3339.MatchString(s) {
 		return nil, badValue("must be a time in RFC 3339, such as 2026-09-29T12:34:56.123456Z")
 	}
 	_, fraction, _ := strings.Cut(s, ".")

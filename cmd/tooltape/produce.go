@@ -186,7 +186,11 @@ func eachLine(in io.Reader, name string, do func(n int, line []byte) error) erro
 			return &lineError{name, n, err}
 		}
 	}
-	if err := scanner.Err(); err != nil {
+	err := scanner.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		err = fmt.Errorf("the line is longer than %d bytes", maxLine)
+	}
+	if err != nil {
 		return &lineError{name, n + 1, err}
 	}
 	return nil

@@ -233,6 +233,13 @@ func TestItemsShowsWhatEventsBecome(t *testing.T) {
 	}
 }
 
+func TestALineThatIsTooLongIsSaidToBe(t *testing.T) {
+	c := bare(t)
+	file := c.file("events.jsonl", "", strings.Repeat("x", maxLine+1))
+	c.failed(c.run("items", file), exitFailed, fmt.Sprintf("%s line 2: the line is longer than %d bytes", file, maxLine))
+	c.failed(c.run("items", c.file("bom.jsonl", "\ufeff"+said("s", "x"))), exitFailed, "line 1", "byte order mark")
+}
+
 // The partition key is fixed by the first event, and the history's tables do not say it.
 func TestASessionAboutARecordKeepsItsPartitionKeyOnceItIsProjected(t *testing.T) {
 	c := withKafka(t).withDatabase()
