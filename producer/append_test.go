@@ -357,3 +357,42 @@ func TestManyAppendToManySessionsAtOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestAPartitionKeyIsTheSessionsIDOrTheKeyOfARecord(t *testing.T) {
+	s := newStage(t)
+	w := s.writer()
+	recorded := 0
+	for key, good := range map[string]bool{
+		"a/b": true, "default/batch/1": true, "default/a%2Fb/%25": true, // the session is a/b
+		"":  true, // left out
+		"a": false, "a%2Fb": false, "a/b/c/d": false, "a//c": false, "a/b%20/c": false, "/a/b": false,
+	} {
+		for i, write := range []func(draft event.Event) error{
+			func(draft event.Event) error {
+				_, err := w.Append(t.Context(), "a/b", draft)
+				return err
+			},
+			func(draft event.Event) error {
+				_, err := w.AppendStored(t.Context(), "a/b", must(schemas.StoredOf(draft))(t))
+				return err
+			},
+			func(draft event.Event) error {
+				_, err := w.Backfill(t.Context(), "a/b", must(schemas.StoredOf(draft))(t))
+				return err
+			},
+		} {
+			w.Resume("a/b", producer.Tail{})
+			err := write(with(says("x"), func(e *event.Envelope) { e.PartitionKey = key }))
+			if !good {
+				refused(t, err, 0, event.BadEnvelope, "partition_key")
+			} else if err != nil {
+				t.Errorf("way %d, partition key %q: %v", i, key, err)
+			} else {
+				recorded++
+			}
+		}
+	}
+	if recorded != 12 {
+		t.Errorf("%d events are recorded, want 12", recorded)
+	}
+}

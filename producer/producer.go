@@ -368,10 +368,13 @@ func standsAt(seq int64, end Tail, batch []prepared) string {
 	return end.Recorded[seq]
 }
 
-// checkPlace holds a session to one partition key, and a run about a record to that record's.
+// checkPlace holds a session to one partition key, its own id or a record's key, and a run about a record to that record's.
 func (w *Writer) checkPlace(e event.Event, end Tail) error {
 	bad := func(format string, args ...any) error {
 		return &event.Error{Code: event.BadEnvelope, Field: "partition_key", Message: fmt.Sprintf(format, args...)}
+	}
+	if _, _, _, err := schemas.ParseRecordKey(e.PartitionKey); err != nil && e.PartitionKey != e.SessionID {
+		return bad("it is neither the session's id nor the key of a record, <tenant_id>/<batch>/<key>: %s", err)
 	}
 	if end.PartitionKey != "" && e.PartitionKey != end.PartitionKey {
 		return bad("the session's first event fixed another one")
