@@ -1,6 +1,7 @@
 package event
 
 import (
+	"encoding/json"
 	"math"
 	"reflect"
 	"strconv"
@@ -27,8 +28,6 @@ const (
 //   - BadEnvelope or BadPayload where a field breaks its own rule,
 //   - ResultItemMissing where a tool result has no item (a denial's may be null),
 //   - BadEvent where each field is well-formed, but two of them contradict one another.
-//
-// Fields that hold JSON text are checked where JSON is read (package schemas).
 func Check(e Event) error { return check(e, false) }
 
 // CheckDecoded is Check of an event whose texts are UTF-8, as those of a record are that was walked (package schemas): it does not
@@ -118,6 +117,20 @@ func (c *checker) text(field, s string) {
 }
 
 func (c *checker) optText(field string, o Opt[string]) { c.text(field, o.Value) }
+
+// jsonText is a text that others will parse. It takes what any JSON parser takes.
+func (c *checker) jsonText(field, s string) {
+	c.text(field, s)
+	if !json.Valid([]byte(s)) {
+		c.fail(c.code, field, "is not JSON text")
+	}
+}
+
+func (c *checker) optJSONText(field string, o Opt[string]) {
+	if o.OK {
+		c.jsonText(field, o.Value)
+	}
+}
 
 // id is an id or a name: something must stand there, and it must fit a key.
 func (c *checker) id(field, s string) {
@@ -327,7 +340,7 @@ func (p ToolsOffered) check(c *checker) {
 			c.id("name", t.Name)
 			c.optText("version", t.Version)
 			c.optText("description", t.Description)
-			c.text("parameters", t.Parameters)
+			c.jsonText("parameters", t.Parameters)
 			c.optEffect(t.Effect)
 		})
 	}
@@ -497,7 +510,7 @@ func (p VerdictRecorded) check(c *checker) {
 
 func (p NoteRecorded) check(c *checker) {
 	c.id("name", p.Name)
-	c.text("data", p.Data)
+	c.jsonText("data", p.Data)
 }
 
 // The purged type may be one that this build does not know: nobody reads anything of it any more.
@@ -560,16 +573,16 @@ func (c *checker) responseItem(item ResponseItem) {
 	switch it := item.(type) {
 	case AssistantMessage:
 		c.parts(it.Content)
-		c.optText("provider_data", it.ProviderData)
+		c.optJSONText("provider_data", it.ProviderData)
 	case ToolCall:
 		c.call(it.CallID, it.Name)
 		c.text("arguments", it.Arguments)
-		c.optText("provider_data", it.ProviderData)
+		c.optJSONText("provider_data", it.ProviderData)
 	case ProviderItem:
 		c.id("provider", it.Provider)
 		c.id("provider_kind", it.ProviderKind)
 		c.optText("text", it.Text)
-		c.text("data", it.Data)
+		c.jsonText("data", it.Data)
 	default:
 		c.fail(c.code, "", "is none of assistant, tool_call, provider")
 	}

@@ -156,6 +156,7 @@ func TestPayloadRules(t *testing.T) {
 	media := func(uri, mediaType string) SystemMessageCreated {
 		return SystemMessageCreated{Content: []Part{Text{}, Image{Media{URI: uri, MediaType: mediaType}}}}
 	}
+	responded := func(items ...ResponseItem) ModelResponseCompleted { return ModelResponseCompleted{Items: items} }
 	usage := func(change func(*Usage)) ModelResponseCompleted {
 		var u Usage
 		change(&u)
@@ -182,10 +183,10 @@ func TestPayloadRules(t *testing.T) {
 			UserMessageCreated{Trust: "root"}, UserMessageCreated{Trust: User}),
 		payloadRule("offered tools have a digest", "digest", ToolsOffered{}, ToolsOffered{Digest: "d"}),
 		payloadRule("an offered tool has a name", "tools[0].name",
-			ToolsOffered{Digest: "d", Tools: []ToolDefinition{{}}}, ToolsOffered{Digest: "d", Tools: []ToolDefinition{{Name: "t"}}}),
+			ToolsOffered{Digest: "d", Tools: []ToolDefinition{{}}}, ToolsOffered{Digest: "d", Tools: []ToolDefinition{{Name: "t", Parameters: "{}"}}}),
 		payloadRule("the effect of an offered tool is in its set", "tools[0].effect",
-			ToolsOffered{Digest: "d", Tools: []ToolDefinition{{Name: "t", Effect: Some(Effect(""))}}},
-			ToolsOffered{Digest: "d", Tools: []ToolDefinition{{Name: "t", Effect: Some(ReadOnly)}}}),
+			ToolsOffered{Digest: "d", Tools: []ToolDefinition{{Name: "t", Parameters: "{}", Effect: Some(Effect(""))}}},
+			ToolsOffered{Digest: "d", Tools: []ToolDefinition{{Name: "t", Parameters: "{}", Effect: Some(ReadOnly)}}}),
 		payloadRule("a record names its batch", "record.batch",
 			RunStarted{Record: Some(RecordRef{"", "k"})}, RunStarted{Record: Some(RecordRef{"b", "k"})}),
 		payloadRule("a record has a key", "record.key",
@@ -208,10 +209,10 @@ func TestPayloadRules(t *testing.T) {
 			ModelResponseCompleted{Items: []ResponseItem{nil}}, ModelResponseCompleted{Items: []ResponseItem{AssistantMessage{}}}),
 		payloadRule("a provider item names its provider", "items[0].provider",
 			ModelResponseCompleted{Items: []ResponseItem{ProviderItem{ProviderKind: "k"}}},
-			ModelResponseCompleted{Items: []ResponseItem{ProviderItem{Provider: "p", ProviderKind: "k"}}}),
+			ModelResponseCompleted{Items: []ResponseItem{ProviderItem{Provider: "p", ProviderKind: "k", Data: "{}"}}}),
 		payloadRule("a provider item names its kind", "items[0].provider_kind",
 			ModelResponseCompleted{Items: []ResponseItem{ProviderItem{Provider: "p"}}},
-			ModelResponseCompleted{Items: []ResponseItem{ProviderItem{Provider: "p", ProviderKind: "k"}}}),
+			ModelResponseCompleted{Items: []ResponseItem{ProviderItem{Provider: "p", ProviderKind: "k", Data: "{}"}}}),
 		payloadRule("tokens are not negative", "usage.input_tokens",
 			usage(func(u *Usage) { u.InputTokens = -1 }), usage(func(u *Usage) { u.InputTokens = 0 })),
 		payloadRule("cached tokens are not negative", "usage.cached_tokens",
@@ -277,7 +278,19 @@ func TestPayloadRules(t *testing.T) {
 		payloadRule("a verdict's target names a run", "target.run_id",
 			verdict(func(v *VerdictRecorded) { v.Target = Some(VerdictTarget{}) }),
 			verdict(func(v *VerdictRecorded) { v.Target = Some(VerdictTarget{RunID: "r"}) })),
-		payloadRule("a note has a name", "name", NoteRecorded{}, NoteRecorded{Name: "n"}),
+		payloadRule("the parameters of an offered tool are JSON text", "tools[0].parameters",
+			ToolsOffered{Digest: "d", Tools: []ToolDefinition{{Name: "t"}}},
+			ToolsOffered{Digest: "d", Tools: []ToolDefinition{{Name: "t", Parameters: "[]"}}}),
+		payloadRule("what only the provider understands is JSON text", "items[0].provider_data", responded(AssistantMessage{ProviderData: Some("{")}),
+			responded(AssistantMessage{ProviderData: Some(`{"a":1,"a":"\ud800"}`)}, AssistantMessage{})),
+		payloadRule("that of a call too", "items[1].provider_data",
+			responded(AssistantMessage{}, ToolCall{CallID: "c", Name: "n", ProviderData: Some("")}),
+			responded(AssistantMessage{}, ToolCall{CallID: "c", Name: "n", Arguments: "{", ProviderData: Some(" 1 ")})),
+		payloadRule("the whole of a provider item is JSON text", "items[0].data",
+			responded(ProviderItem{Provider: "p", ProviderKind: "k", Data: "NaN"}),
+			responded(ProviderItem{Provider: "p", ProviderKind: "k", Data: "null"})),
+		payloadRule("a note is JSON text", "data", NoteRecorded{Name: "n", Data: "{} {}"}, NoteRecorded{Name: "n", Data: `""`}),
+		payloadRule("a note has a name", "name", NoteRecorded{}, NoteRecorded{Name: "n", Data: "{}"}),
 		payloadRule("a purged event says what stood there", "purged_type", EventPurged{}, EventPurged{PurgedType: "a.later.type"}),
 	})
 }
@@ -326,7 +339,7 @@ func TestWhatMayBeRecorded(t *testing.T) {
 	untimed.OccurredAt, recordless.OccurredAt = Opt[time.Time]{}, Opt[time.Time]{}
 
 	checkRules(t, CheckRecordable, []rule{
-		{"what no reader takes is not recorded", sound(NoteRecorded{}), BadPayload, "payload.name", sound(NoteRecorded{Name: "n"})},
+		{"what no reader takes is not recorded", sound(NoteRecorded{}), BadPayload, "payload.name", sound(NoteRecorded{Name: "n", Data: "{}"})},
 		{"a denial has the item that the model is given", sound(ToolCallDenied{itemless}), ResultItemMissing, "payload.result_item",
 			sound(ToolCallDenied{result()})},
 		{"a completed call has no item that says error", sound(ToolCallCompleted{isError(Some(true))}), BadEvent,

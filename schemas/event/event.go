@@ -1,6 +1,6 @@
 // Package event is the vocabulary: what can happen in a session, in its current shape.
 //
-// It has no Avro, no JSON, no I/O, no clock. Older payload versions have no type here: they are upcast while they are decoded
+// It has no Avro, no JSON form, no I/O, no clock. Older payload versions have no type here: they are upcast while they are decoded
 // (package schemas), so whoever holds an Event holds the current shape.
 package event
 
