@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -18,8 +19,14 @@ const conflict = event.Conflict
 // compare holds the tables against the model.
 func (w *world) compare(what string, tables *memory.Sink, want expected) {
 	for _, id := range slices.Sorted(maps.Keys(want.sessions)) {
-		if wrong := differs(tables, id, want.sessions[id]); wrong != "" {
-			w.fail("%s: %s: %s\n    its records: %s", what, id, wrong, w.recordsOf(id))
+		var wrong []string
+		for _, o := range want.sessions[id] {
+			if d := differs(tables, id, o); d != "" {
+				wrong = append(wrong, d)
+			}
+		}
+		if len(wrong) == len(want.sessions[id]) {
+			w.fail("%s: %s: %s\n    its records: %s", what, id, strings.Join(wrong, "; or else "), w.recordsOf(id))
 		}
 	}
 	got := map[coordinates]event.Code{}

@@ -40,13 +40,13 @@ type coordinates struct {
 
 // expected are the tables that a log must come to.
 type expected struct {
-	sessions map[string]outcome
+	sessions map[string][]outcome // any of them
 	setAside map[coordinates]event.Code
 }
 
 // expect works the tables out from the log's records, which stand in the order of their offsets.
 func expect(log []entry) expected {
-	want := expected{sessions: map[string]outcome{}, setAside: map[coordinates]event.Code{}}
+	want := expected{sessions: map[string][]outcome{}, setAside: map[coordinates]event.Code{}}
 	bySession := map[string][]entry{}
 	for _, e := range log {
 		if e.kind == badKey {
@@ -56,7 +56,7 @@ func expect(log []entry) expected {
 		bySession[e.session] = append(bySession[e.session], e)
 	}
 	for id, records := range bySession {
-		want.sessions[id] = outcomeOf(records)
+		want.sessions[id] = outcomesOf(records)
 		for at, code := range setAsideOf(records) {
 			want.setAside[at] = code
 		}
@@ -125,14 +125,19 @@ func candidatesOf(records []entry) []candidate {
 	return all
 }
 
-func outcomeOf(records []entry) outcome {
+func outcomesOf(records []entry) []outcome {
 	if slices.ContainsFunc(records, func(e entry) bool { return e.kind == closed }) {
-		return outcome{}
+		return []outcome{{}}
 	}
 	all := candidatesOf(records)
 	if hasRivals(all) {
-		return inOrder(all)
+		return inOrder(outcome{}, all)
 	}
+	return []outcome{withoutRivals(all)}
+}
+
+// withoutRivals: the chain goes on as long as the next event is there and can be read.
+func withoutRivals(all []candidate) outcome {
 	var o outcome
 	for {
 		i := slices.IndexFunc(all, func(c candidate) bool { return c.seq == o.seq+1 })
@@ -175,24 +180,29 @@ func hasRivals(all []candidate) bool {
 	return false
 }
 
-// inOrder is for a session with rivals, whose first is who came first: here the log's order counts, and the load keeps it.
-func inOrder(all []candidate) outcome {
-	var o outcome
-	for _, c := range all {
-		park := func(code event.Code) { o.parked = []reason{{code, c.seq}} }
-		switch {
-		case o.parked != nil, c.seq < o.seq: // it waits; or the loser is far below, and nobody looks
-		case c.seq > o.seq+1:
-			park(event.Gap)
-		case !c.readable:
-			park(c.code)
-		case c.seq == o.seq, c.prev != o.last:
-			park(event.Conflict)
-		default:
-			o.take(c)
+// inOrder is for a session with rivals, whose first is who came first: here the log's order counts, and the load keeps it. A loser below
+// the watermark is seen or not: the store need not know any more which event stood there.
+func inOrder(o outcome, all []candidate) []outcome {
+	for i, c := range all {
+		parked := func(code event.Code) []outcome {
+			o.parked = []reason{{code, c.seq}}
+			return []outcome{o}
 		}
+		switch {
+		case c.seq < o.seq:
+			unseen := o
+			unseen.rows = slices.Clone(o.rows)
+			return append(inOrder(unseen, all[i+1:]), parked(event.Conflict)...)
+		case c.seq > o.seq+1:
+			return parked(event.Gap)
+		case !c.readable:
+			return parked(c.code)
+		case c.seq == o.seq, c.prev != o.last:
+			return parked(event.Conflict)
+		}
+		o.take(c)
 	}
-	return o
+	return []outcome{o}
 }
 
 // compacted is what survives of a log: the last record of each key, at its place.

@@ -55,6 +55,11 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	if !*planted {
 		t.Skip("takes minutes: -planted")
 	}
+	for v := range build(t, nil).run(t, 1, within) {
+		if v.how == fails || v.how == crashes {
+			t.Fatalf("seed %d %s with no bug planted", v.seed, v.how)
+		}
+	}
 	for name, changes := range bugs {
 		t.Run(name, func(t *testing.T) {
 			bin := build(t, plant(t, changes))

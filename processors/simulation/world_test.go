@@ -103,8 +103,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	for _, e := range w.load {
 		w.sentIDs[e.session+"/"+e.id] = true
 	}
-	for range r.IntN(3) {
-		w.stallAt[int64(10+r.IntN(60))] = true
+	for range 1 + r.IntN(4) {
+		w.stallAt[int64(10+r.IntN(80))] = true
 	}
 	w.rules = &rules{holder: map[int32]string{}, fail: w.fail, log: w.acknowledged,
 		sent: func(session, id string) bool { return w.sentIDs[session+"/"+id] }}
@@ -131,6 +131,9 @@ func (w *world) delay(r *rand.Rand) {
 	w.cluster.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
 		w.cluster.KeepControl()
 		d := time.Duration(1+r.IntN(20)) * time.Millisecond
+		if r.IntN(15) == 0 {
+			d *= 30
+		}
 		w.cluster.SleepControl(func() { time.Sleep(d) })
 		return nil, nil, false
 	})
@@ -197,6 +200,7 @@ func (w *world) write(r *rand.Rand) {
 	client := w.client()
 	defer client.Close()
 	w.send(client, w.nobodys("first"))
+	pause := []int{200, 1000, 4000}[r.IntN(3)] // in milliseconds, at most
 	for rest := w.load; len(rest) > 0; {
 		if r.IntN(6) == 0 {
 			w.abort(r)
@@ -204,7 +208,7 @@ func (w *world) write(r *rand.Rand) {
 		n := min(len(rest), 1+r.IntN(12))
 		w.send(client, rest[:n])
 		rest = rest[n:]
-		time.Sleep(time.Duration(r.IntN(4000)) * time.Millisecond)
+		time.Sleep(time.Duration(r.IntN(pause)) * time.Millisecond)
 	}
 }
 
@@ -313,7 +317,7 @@ func (w *world) start(ctx context.Context, slot int64, build string, tables *mem
 	n := w.instances.Add(1)
 	ctx, cancel := context.WithCancel(ctx)
 	i := &instance{name: fmt.Sprintf("%s#%d of slot %d", build, n, slot), net: &network{virtual: &w.virtual}, cancel: cancel, ended: make(chan struct{})}
-	s := &store{world: w, name: i.name, build: build, inner: tables, net: i.net, rng: random(w.seed, 1000+n)}
+	s := &store{world: w, Sink: tables, name: i.name, build: build, inner: tables, net: i.net, rng: random(w.seed, 1000+n)}
 	cfg := processors.Config{
 		Projection: projection, Topics: w.topics, Sink: s, Decoder: s.decoder(), Build: build, ServerSideGroup: w.kip848,
 		BatchRecords: w.batch(s.rng),
@@ -343,7 +347,7 @@ func (w *world) batch(r *rand.Rand) int {
 	if w.seed == badBuildSeed {
 		return 0
 	}
-	return 1 + r.IntN(40)
+	return 1 + r.IntN(1+r.IntN(40))
 }
 
 // decoder reads what the build knows; the registry is away now and then.
