@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -86,6 +87,19 @@ type importedRow struct {
 	Sessions int            `json:"sessions"`
 	Events   int            `json:"events"`
 	Skipped  map[string]int `json:"skipped"`
+	// SessionIDs are the sessions of the file that were met, also those that it adds nothing to.
+	SessionIDs sessionIDs `json:"session_ids"`
+}
+
+// sessionIDs are shown in a table by the first of them, and how many there are.
+type sessionIDs []string
+
+func (ids sessionIDs) String() string {
+	const shown = 3
+	if len(ids) > shown {
+		return fmt.Sprintf("%s … (%d)", strings.Join(ids[:shown], ","), len(ids))
+	}
+	return strings.Join(ids, ",")
 }
 
 func (a *app) importFiles(ctx context.Context, f format, o importOptions, files []string) ([]importedRow, error) {
@@ -120,7 +134,7 @@ type importing struct {
 
 // file appends what is new in a file. What is good before a bad place is kept, and the bad place is the error.
 func (im *importing) file(ctx context.Context, f format, o importOptions, file string) (importedRow, error) {
-	row := importedRow{File: file, Skipped: map[string]int{}}
+	row := importedRow{File: file, Skipped: map[string]int{}, SessionIDs: sessionIDs{}}
 	in, err := os.Open(file)
 	if err != nil {
 		return row, err
@@ -131,6 +145,9 @@ func (im *importing) file(ctx context.Context, f format, o importOptions, file s
 	for _, s := range source.Sessions {
 		n, err := im.session(ctx, s)
 		row.Events += n
+		if n > 0 || err == nil {
+			row.SessionIDs = append(row.SessionIDs, s.ID)
+		}
 		if err != nil {
 			return row, errors.Join(readErr, fmt.Errorf("%s: %w", file, err))
 		}

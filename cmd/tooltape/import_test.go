@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -230,10 +231,26 @@ func TestAnImportOfNothingIsAWrongUse(t *testing.T) {
 func TestTheSessionsOfAContainerAreImported(t *testing.T) {
 	c := withKafka(t)
 	file := c.file("runs.json", `[{"traj":[`+message("user", "one")+`]},{"traj":[`+message("user", "two")+`]}]`)
-	if rows := c.imports("openai-chat", "--path", "[].traj", "--session", "mine", file); rows[0].Sessions != 2 {
+	if rows := c.imports("openai-chat", "--path", "[].traj", "--session", "mine", file); rows[0].Sessions != 2 || !slices.Equal(rows[0].SessionIDs, sessionIDs{"mine-0", "mine-1"}) {
 		t.Errorf("imported are %+v, want 2 sessions", rows)
 	}
 	if n := count(c.done("cat", "--session", "mine-1")); n == 0 {
 		t.Error("there is no session mine-1")
+	}
+}
+
+func TestImportSaysWhichSessionsItMet(t *testing.T) {
+	c := withKafka(t)
+	line := `{"messages":[` + message("user", "x") + "]}\n"
+	file := c.file("many.jsonl", strings.Repeat(line, 5)+`{"messages":[}]}`)
+	for range 2 { // also where nothing is added, and where the file is bad
+		r := c.run("import", "openai-chat", file)
+		c.failed(r, exitFailed, "line 6")
+		if rows := strings.Split(r.out, "\n"); !strings.HasSuffix(rows[0], "  SESSION_IDS") || !strings.HasSuffix(rows[1], "  many-0,many-1,many-2 … (5)") {
+			t.Errorf("printed is\n%s", r.out)
+		}
+	}
+	if r := c.run("import", "openai-chat", "no-such-file.json", "-o", "json"); !strings.Contains(r.out, `"session_ids":[]`) {
+		t.Errorf("of no session, printed is %s", r.out)
 	}
 }
