@@ -56,6 +56,7 @@ partitions. A bad event parks its session (tooltape parked); a broker, registry 
 	h.Flags().IntVar(&o.workers, "workers", 0, "partitions worked on at once; 0 is the default, 2")
 	atLeast(h.Flags(), "session-timeout", &o.sessionTimeout, time.Second)
 	atLeast(h.Flags(), "batch-records", &o.batchRecords, 0)
+	atLeast(h.Flags(), "max-unpacked-bytes", &o.maxUnpacked, 0)
 	atLeast(h.Flags(), "workers", &o.workers, 0)
 	cmd.AddCommand(h)
 	return cmd

@@ -97,6 +97,7 @@ func TestANumberOutOfBoundsIsAWrongUseWhereverItComesFrom(t *testing.T) {
 	for line, says := range map[string]string{
 		"run history --workers -3":            "at least 0",
 		"run history --batch-records -1":      "at least 0",
+		"run history --max-unpacked-bytes -1": "at least 0",
 		"run history --session-timeout 0":     "at least 1s",
 		"run history --session-timeout 999ms": "at least 1s",
 		"history s --at-least -1":             "at least 0",
