@@ -66,7 +66,7 @@ func checkStated(values map[string]any) *event.Error {
 	for _, name := range []string{"envelope_version", "event_id", "tenant_id", "session_id", "seq", "partition_key"} {
 		v := values[name]
 		if seq, whole := v.(int64); v == "" || v == int32(0) || whole && seq < 1 {
-			return within(name, badValue("must not be empty or less than 1: what is left out, the writer fills"))
+			return within(name, badValue("must not be empty, and not less than 1"))
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestWhatOtherProgramsSayMovesNoCursor(t *testing.T) {
@@ -40,7 +41,8 @@ func TestWhatOtherProgramsSayMovesNoCursor(t *testing.T) {
 // get is what answers at a path.
 func get(t *testing.T, addr net.Addr, path string) string {
 	t.Helper()
-	answer, err := http.Get(fmt.Sprintf("http://%s%s", addr, path))
+	client := http.Client{Timeout: 10 * time.Second}
+	answer, err := client.Get(fmt.Sprintf("http://%s%s", addr, path))
 	if err != nil {
 		t.Fatal(err)
 	}

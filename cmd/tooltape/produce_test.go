@@ -100,7 +100,7 @@ func TestABadLineEndsProduceWhatIsBeforeItIsKeptAndNothingOfItIsWritten(t *testi
 		"bad UTF-8":                   {said("a", "x", `"actor_id":"`+"\xff"+`"`), "bad_envelope", "actor_id"},
 		"a lone surrogate":            {said("a", "x", `"actor_id":"\ud800"`), "bad_envelope", "actor_id"},
 		"no session":                  {`{"type":"run.started"}`, "", ""},
-		"an empty session":            {said("", "x"), "bad_envelope", "session_id: is missing"},
+		"an empty session":            {said("", "x"), "bad_envelope", "session_id: must not be empty"},
 		"a seq beyond the next":       {said("a", "x", `"seq":4`), "gap", "seq: it states 4, the session's next is 3"},
 		"a seq that is taken":         {said("a", "x", `"seq":1`), "conflict", "seq: it states 1"},
 		"another event before":        {said("a", "x", `"prev_event_id":"018f0000-0000-7000-8000-000000000009"`), "conflict", "prev_event_id"},

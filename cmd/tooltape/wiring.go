@@ -85,7 +85,8 @@ func (a *app) registry() (*registry.Registry, error) {
 	if err != nil || address == nil {
 		return nil, err
 	}
-	opts := []sr.ClientOpt{sr.HTTPClient(&http.Client{Timeout: reachWithin, Transport: boundedAnswers{http.DefaultTransport}})}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true}
+	opts := []sr.ClientOpt{sr.HTTPClient(&http.Client{Timeout: reachWithin, Transport: boundedAnswers{transport}})}
 	if user := address.User; user != nil {
 		password, _ := user.Password()
 		opts = append(opts, sr.BasicAuth(user.Username(), password))
