@@ -42,6 +42,8 @@ type decision struct {
 	stored  func(sessionID string) sinks.Session
 	changed map[string]sinks.Session
 	batch   sinks.Batch
+	// ids are those of events that were projected at places below a watermark which a record of the batch claims again.
+	ids map[sinks.Place]string
 	// erasures are what must be written to the log before the position passes.
 	erasures []erasure
 	// parked counts the sessions that this batch parks, by code.
@@ -101,6 +103,7 @@ func (d *decision) takeEvent(r *record, read func(*record) error) error {
 		d.eraseContent(r, s.Markers)
 	}
 	if isProjected(r, s.Watermark) {
+		d.compare(r, s)
 		return nil
 	}
 	if s.Parked != nil {
@@ -129,6 +132,24 @@ func partitionOf(s sinks.Session, anywhere int32) int32 {
 		return s.Parked.Partition
 	}
 	return anywhere
+}
+
+// compare holds a record below the watermark against the event that was projected at its place, where that is known: another event there is
+// a conflict, however late it comes.
+func (d *decision) compare(r *record, s sinks.Session) {
+	there, known := d.ids[sinks.Place{SessionID: r.place.SessionID, Seq: r.place.Seq}]
+	if i := slices.IndexFunc(d.batch.Events, func(e sinks.Projected) bool {
+		return e.Event.SessionID == r.place.SessionID && e.Event.Seq == r.place.Seq
+	}); i >= 0 {
+		there, known = d.batch.Events[i].Event.EventID, true
+	}
+	if known && there != r.place.EventID && s.Parked == nil {
+		d.park(r, s, rivals(there, r.place))
+	}
+}
+
+func rivals(there string, k schemas.Key) *event.Error {
+	return &event.Error{Code: event.Conflict, Message: fmt.Sprintf("events %s and %s both claim seq %d", there, k.EventID, k.Seq)}
 }
 
 // isProjected says whether the record is of an event that is projected already.
@@ -164,7 +185,7 @@ func (d *decision) fault(r *record, w sinks.Watermark) *event.Error {
 	case p != d.batch.At.Partition:
 		return &event.Error{Code: event.WrongPartition, Message: fmt.Sprintf("its partition key belongs on partition %d", p)}
 	case e.Seq == w.Seq:
-		return &event.Error{Code: event.Conflict, Message: fmt.Sprintf("events %s and %s both claim seq %d", w.EventID, e.EventID, e.Seq)}
+		return rivals(w.EventID, r.place)
 	case e.Seq > w.Seq+1:
 		return &event.Error{Code: event.Gap, Message: fmt.Sprintf("seq %d came, seq %d has not", e.Seq, w.Seq+1)}
 	case e.PrevEventID.Or("") != w.EventID:

@@ -168,7 +168,12 @@ func (p *partition) decideAndWrite(ctx context.Context, records []record) error 
 	if err := p.load(ctx, records); err != nil {
 		return err
 	}
+	ids, err := p.cfg.Sink.EventIDs(ctx, p.claimedAgain(records))
+	if err != nil {
+		return err
+	}
 	d := newDecision(p.at, p.sessions.get, p.cfg.Build, time.Now())
+	d.ids = ids
 	d.batch.Events = make([]sinks.Projected, 0, len(records)) // events are large: growing would copy them again and again
 	for i := range records {
 		if err := d.take(&records[i], func(r *record) error { return p.decode(ctx, r) }); err != nil {
@@ -212,6 +217,18 @@ func (p *partition) erase(ctx context.Context, erasures []erasure) error {
 	}
 	p.log.Warn("content came behind the marker of its purge and was erased again", "partition", p.id, "records", len(records))
 	return nil
+}
+
+// claimedAgain are the places below their session's watermark of which there are records: events that were sent again, or others. They are
+// few, as no record is read twice.
+func (p *partition) claimedAgain(records []record) []sinks.Place {
+	var places []sinks.Place
+	for _, r := range records {
+		if r.placeErr == nil && r.place.Marker == schemas.NoMarker && len(r.value) > 0 && r.place.Seq < p.sessions.get(r.place.SessionID).Watermark.Seq {
+			places = append(places, sinks.Place{SessionID: r.place.SessionID, Seq: r.place.Seq})
+		}
+	}
+	return places
 }
 
 // write stores a decision, and from then on it is what is so. The caller holds mu.

@@ -589,7 +589,10 @@ func TestABatchThatUnpacksToTooMuchStopsItsPartitionAndNoOther(t *testing.T) {
 	}
 	s.running(p, func(ended <-chan error) {
 		s.until(s.reached(other, 1), ended)
-		s.until(func() bool { err := p.Ready(); return err != nil && strings.Contains(err.Error(), "--max-unpacked-bytes") }, ended)
+		s.until(func() bool {
+			err := p.Ready()
+			return err != nil && strings.Contains(err.Error(), "--max-unpacked-bytes")
+		}, ended)
 		s.say(other, "still fine")
 		s.until(s.reached(other, 2), ended)
 	})
@@ -614,5 +617,21 @@ func TestATopicThatIsMadeAgainWhileItIsReadEndsTheProcessorWithWords(t *testing.
 		}
 	case <-time.After(time.Minute):
 		t.Error("it went on waiting for a topic that is gone")
+	}
+}
+
+func TestAnotherEventFarBelowTheWatermarkIsAConflictToo(t *testing.T) {
+	s := newStage(t)
+	first := s.say("a", "one", "two", "three", "four")
+	s.project(s.sink, s.reached("a", 4))
+	rival := first[1]
+	rival.EventID = "018f0000-0000-7000-8000-00000000000f"
+	s.bring(rival)
+	s.project(s.sink, s.isParked("a"))
+	if p := s.sink.Parked()["a"]; p.Code != event.Conflict || p.Seq != 2 || !strings.Contains(p.Message, first[1].EventID) {
+		t.Errorf("parked %s at seq %d: %s; want a conflict at seq 2 that names both", p.Code, p.Seq, p.Message)
+	}
+	if got := s.sink.Session("a").Watermark.Seq; got != 4 {
+		t.Errorf("the watermark is at %d, want 4: what was projected stays", got)
 	}
 }
