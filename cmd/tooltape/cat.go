@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/tooltape/tooltape/processors/eventlog"
 	"github.com/tooltape/tooltape/schemas"
 	"github.com/tooltape/tooltape/schemas/event"
 )
@@ -50,7 +51,11 @@ func (a *app) cat(ctx context.Context, o catOptions) error {
 		return err
 	}
 	defer log.Close()
-	c := catting{app: a, options: o, printed: map[string][]eventHash{}, early: map[string]map[int64]catLine{}}
+	superseded, err := log.Superseded(ctx)
+	if err != nil {
+		return err
+	}
+	c := catting{app: a, options: o, superseded: superseded, printed: map[string][]eventHash{}, early: map[string]map[int64]catLine{}}
 	if err := log.ReadAll(ctx, func(r *kgo.Record) error { return c.record(ctx, decoder, r) }); err != nil {
 		return err
 	}
@@ -67,9 +72,11 @@ func (a *app) cat(ctx context.Context, o catOptions) error {
 type catting struct {
 	*app
 	options catOptions
-	printed map[string][]eventHash       // of each session: what stands at seq 1, 2, 3…
-	early   map[string]map[int64]catLine // lines that came before their place
-	unread  int
+	// superseded keeps what was purged or withdrawn from being printed while it still lies in the log.
+	superseded *eventlog.Superseded
+	printed    map[string][]eventHash       // of each session: what stands at seq 1, 2, 3…
+	early      map[string]map[int64]catLine // lines that came before their place
+	unread     int
 }
 
 // catLine is an event's line; nil where it was not asked for.
@@ -92,6 +99,8 @@ func (c *catting) record(ctx context.Context, decoder *schemas.Decoder, r *kgo.R
 	switch {
 	case err == nil && (key.Marker != schemas.NoMarker || r.Value == nil):
 		return nil // markers and tombstones are no events
+	case err == nil && !c.superseded.Counts(key, r):
+		return nil
 	case c.options.session != "" && key.SessionID != c.options.session: // as is what has no readable key: it belongs to no session
 		return nil
 	case err != nil:

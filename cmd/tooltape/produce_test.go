@@ -185,7 +185,7 @@ func TestCatTellsWhatItCannotPrintAndGoesOn(t *testing.T) {
 		schemas.EventKey("a", 9, rival):        encode(said("a", "x", at(1))),
 		schemas.EventKey("b", 1, rival):        encode(said("b", "x", `"seq":1,"event_id":"`+rival+`"`)),
 		schemas.EventKey("b", 7, rival):        encode(said("b", "beyond a hole", `"seq":7,"event_id":"`+rival+`","prev_event_id":"018f0000-0000-7000-8000-000000000001"`)),
-		schemas.ClosedKey("a"):                 {},
+		schemas.ClosedKey("z"):                 {},
 		schemas.EventKey("a", 1, at(1)[20:56]): encode(said("a", "one", at(1))), // sent again
 	} {
 		c.put(key, key[:1], value)
