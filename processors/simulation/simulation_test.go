@@ -71,14 +71,14 @@ func TestInChild(t *testing.T) {
 	}
 	for seed := first; seed < first+uint64(n); seed++ {
 		for range times {
-			fmt.Println(beginLine, seed)
+			fmt.Fprintln(os.Stdout, beginLine, seed)
 			failures, schedule := simulate(t, seed)
 			verdict := passes
 			if len(failures) > 0 {
 				verdict = fails
-				fmt.Printf("%s\nwhat happened to it:\n%s\n", strings.Join(failures, "\n"), strings.Join(schedule, "\n"))
+				fmt.Fprintf(os.Stdout, "%s\nwhat happened to it:\n%s\n", strings.Join(failures, "\n"), strings.Join(schedule, "\n"))
 			}
-			fmt.Println(endLine, seed, verdict)
+			fmt.Fprintln(os.Stdout, endLine, seed, verdict)
 		}
 	}
 }

@@ -285,9 +285,6 @@ func (w *world) keep(alive context.Context, slot int64, r *rand.Rand) {
 		timer := time.NewTimer(until)
 		select {
 		case <-timer.C:
-			if build == newBuild && w.calm.Load() {
-				break
-			}
 		case <-i.ended:
 		case <-alive.Done():
 		}
