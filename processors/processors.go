@@ -10,7 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
+
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -84,14 +84,7 @@ type Processor struct {
 	mu   sync.Mutex
 	held map[int32]*assignment
 
-	healers sync.WaitGroup
-}
-
-// assignment is a partition and the end of this member's hold on it.
-type assignment struct {
-	*partition
-	end  context.CancelCauseFunc
-	lost atomic.Bool // another holder has taken it over
+	beside sync.WaitGroup // what runs beside the loop: second readers, partitions that wait
 }
 
 var (
@@ -169,7 +162,7 @@ func (p *Processor) Run(ctx context.Context) error {
 		err = context.Cause(run)
 	}
 	stop(nil)
-	p.healers.Wait()
+	p.beside.Wait()
 	p.leave()
 	return err
 }
@@ -257,7 +250,7 @@ func (p *Processor) projectAll(fetches kgo.Fetches) error {
 func (p *Processor) wait(a *assignment, records []*kgo.Record, end int64) {
 	fetching := map[string][]int32{p.topic: {a.id}}
 	p.client.PauseFetchPartitions(fetching)
-	p.healers.Go(func() {
+	p.beside.Go(func() {
 		err := p.outcome(a, a.project(records, end, true))
 		if p.assigned(a.id) == a {
 			p.client.ResumeFetchPartitions(fetching)
@@ -283,13 +276,6 @@ func (p *Processor) outcome(a *assignment, err error) error {
 	return err
 }
 
-// stopPartition ends work on one partition, for a person to see; the others go on, and the processor is not ready.
-func (p *Processor) stopPartition(id int32, why error) {
-	p.log.Error("the partition stops", "partition", id, "error", why)
-	p.health.stopped(why)
-	p.drop(id, why)
-}
-
 // sameLog looks, when the brokers no longer know the topic by its id, whether it was deleted or made again. That may also be a broker that has
 // just started, and passes.
 func (p *Processor) sameLog(partition int32, reason error) error {
@@ -306,26 +292,6 @@ func (p *Processor) sameLog(partition int32, reason error) error {
 	}
 	p.trouble(partition, reason)
 	return nil
-}
-
-// fenced stops work on a partition that another holder has taken over. Usually the group has given it away, and is about to say so; where it
-// does not, someone outside the group writes to the store, and nobody would project the partition.
-func (p *Processor) fenced(a *assignment) {
-	if !a.lost.CompareAndSwap(false, true) {
-		return
-	}
-	p.log.Warn("another holder has taken the partition over; this one waits to hear of it from the group", "partition", a.id)
-	p.health.troubled(a.id, sinks.ErrFenced)
-	p.healers.Go(func() {
-		grace := time.NewTimer(2 * p.cfg.SessionTimeout)
-		defer grace.Stop()
-		select {
-		case <-a.ctx.Done():
-		case <-grace.C:
-			p.stop(&fatalError{fmt.Errorf("topic %s partition %d was taken over by a holder that is not in this group; is a processor of another topic prefix, group or cluster writing to this store? %w",
-				p.topic, a.id, sinks.ErrFenced)})
-		}
-	})
 }
 
 // fetchErrors sorts what a poll reports: what passes by itself is said and waited out, what does not ends the processor.
@@ -352,58 +318,6 @@ func (p *Processor) fetchErrors(fetches kgo.Fetches) error {
 		}
 	}
 	return nil
-}
-
-// hold begins an assignment.
-func (p *Processor) hold(at sinks.Position, logStart int64) {
-	id := at.Partition
-	p.drop(id, errRevoked)
-	p.client.ResumeFetchPartitions(map[string][]int32{p.topic: {id}}) // an earlier hold may have waited for something
-	ctx, end := context.WithCancelCause(p.run)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	a := &assignment{partition: &partition{
-		Processor: p, id: id, logStart: logStart, ctx: ctx, mu: newLock(), at: at,
-		sessions: newSessionCache(max(cachedSessions, p.cfg.BatchRecords)), erased: map[string]bool{}, due: make(chan struct{}, 1),
-		labels: newLabels(p.cfg.Projection, p.topic, p.cfg.Topics.Group(p.cfg.Projection), id),
-	}, end: end}
-	p.held[id] = a
-	p.healers.Go(func() {
-		if err := p.outcome(a, a.heal()); err != nil {
-			p.stop(err)
-		}
-	})
-	p.log.Info("partition taken over", "partition", id, "offset", at.NextOffset, "epoch", at.Epoch)
-}
-
-func (p *Processor) assigned(id int32) *assignment {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.held[id]
-}
-
-// assignedNothing makes a member ready for which the group has no partition: it is there to take one over.
-func (p *Processor) assignedNothing(_ context.Context, _ *kgo.Client, assigned map[string][]int32) {
-	if len(assigned[p.topic]) == 0 {
-		p.well(noPartition)
-	}
-}
-
-// giveUp ends assignments. It does not wait for a write that is under way: it takes before the next holder's acquisition, or fails.
-func (p *Processor) giveUp(_ context.Context, _ *kgo.Client, lost map[string][]int32) {
-	for _, id := range lost[p.topic] {
-		p.drop(id, errRevoked)
-	}
-}
-
-func (p *Processor) drop(id int32, cause error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if a := p.held[id]; a != nil {
-		a.end(cause)
-		delete(p.held, id)
-		p.health.lost(id)
-	}
 }
 
 // Ready says why the processor cannot do its work now, or nil: it has its partitions, and store and brokers are there.
