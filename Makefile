@@ -37,7 +37,7 @@ test-kafka: ## the integration tests on a real Kafka, registry and PostgreSQL, s
 lint: ## everything that the machine can judge, and whether it still judges so
 	$(LINT) run --allow-parallel-runners ./...
 	go test -C tools ./...
-	if command -v shellcheck >/dev/null; then shellcheck -x deploy/local/{up,down,kill,lib.sh} .ci/run; fi
+	if command -v shellcheck >/dev/null; then shellcheck -x -P SCRIPTDIR deploy/local/{up,down,kill,lib.sh} .ci/run; fi
 	test -z "$$(gofmt -l tools)"
 
 vulns: ## what is known to be wrong with our dependencies (asks Go's database of them)
