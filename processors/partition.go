@@ -212,8 +212,15 @@ func (p *partition) erase(ctx context.Context, erasures []erasure) error {
 		}
 		records = append(records, r)
 	}
-	if err := p.client.ProduceSync(ctx, records...).FirstErr(); err != nil {
-		return fmt.Errorf("writing over purged content: %w", err)
+	written := make(chan error, 1)
+	go func() { written <- p.client.ProduceSync(ctx, records...).FirstErr() }() // ends with the broker's word or with the client
+	select {
+	case err := <-written:
+		if err != nil {
+			return fmt.Errorf("writing over purged content: %w", err)
+		}
+	case <-ctx.Done(): // what is on its way is not given up by the client, and the broker may be away for long
+		return context.Cause(ctx)
 	}
 	p.log.Warn("content came behind the marker of its purge and was erased again", "partition", p.id, "records", len(records))
 	return nil
