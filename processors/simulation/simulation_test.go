@@ -34,6 +34,7 @@ func TestSeeds(t *testing.T) {
 	for v := range bin.run(t, *from, *seeds) {
 		if v.how == hangs { // kgo can wait for itself; what hangs twice is ours
 			hung++
+			t.Logf("seed %d hung", v.seed)
 			v = bin.once(t, v.seed)
 		}
 		if v.how != passes {

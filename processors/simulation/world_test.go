@@ -49,6 +49,7 @@ type world struct {
 	writes    atomic.Int64
 	stallAt   map[int64]bool // the writes that stall
 	processes sync.WaitGroup
+	running   sync.Map // the names of those that run
 	instances atomic.Int64
 	static    bool
 	kip848    bool
@@ -318,7 +319,8 @@ func (w *world) start(ctx context.Context, slot int64, build string, tables *mem
 	cfg := processors.Config{
 		Projection: projection, Topics: w.topics, Sink: s, Decoder: s.decoder(), Build: build, ServerSideGroup: w.kip848,
 		BatchRecords: w.batch(s.rng),
-		Kafka:        []kgo.Opt{kgo.SeedBrokers(w.cluster.ListenAddrs()...), kgo.Dialer(i.net.dial), kgo.MetadataMinAge(100 * time.Millisecond)},
+		Kafka: []kgo.Opt{kgo.SeedBrokers(w.cluster.ListenAddrs()...), kgo.Dialer(i.net.dial), kgo.MetadataMinAge(100 * time.Millisecond),
+			kgo.ClientID(i.name)},
 	}
 	if w.static {
 		cfg.InstanceID = fmt.Sprint("slot-", slot)
@@ -327,8 +329,10 @@ func (w *world) start(ctx context.Context, slot int64, build string, tables *mem
 	i.processor = p
 	w.note("%s starts", i.name)
 	inCalm := w.calm.Load()
+	w.running.Store(i.name, true)
 	w.processes.Go(func() {
 		defer close(i.ended)
+		defer w.running.Delete(i.name)
 		if err := p.Run(ctx); err != nil {
 			w.note("%s ended: %s", i.name, err)
 			if inCalm && ctx.Err() == nil {
@@ -415,7 +419,12 @@ var brokerFaults = []kfake.Fault{
 
 // rests waits until the tables stand at the end of the log and nothing in them is due.
 func (w *world) rests(tables *memory.Sink) bool {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+	begun := time.Now()
+	for i := 1; time.Since(begun) < patience; i++ {
+		time.Sleep(500 * time.Millisecond)
+		if i%100 == 0 {
+			w.sendGhostsAway()
+		}
 		if w.atRest(tables) {
 			time.Sleep(4 * time.Second) // longer than a second reader takes to look for what is due
 			if w.atRest(tables) {
@@ -424,6 +433,36 @@ func (w *world) rests(tables *memory.Sink) bool {
 		}
 	}
 	return false
+}
+
+// sendGhostsAway ends memberships that nobody has: kfake keeps some whose connection was cut during a rebalance, for ever, where Kafka's
+// session timeout ends them. It comes long after any such timeout, and leaves the living alone.
+func (w *world) sendGhostsAway() {
+	group := w.topics.Group("history")
+	g := w.cluster.GroupInfo(group)
+	if g == nil || w.kip848 {
+		return
+	}
+	of := map[string]int{}
+	for _, m := range g.Members {
+		of[m.ClientID]++
+	}
+	client := w.client()
+	defer client.Close()
+	for _, m := range g.Members {
+		if _, runs := w.running.Load(m.ClientID); runs && of[m.ClientID] == 1 {
+			continue
+		}
+		w.note("the group still has a member of %s, %d of that name: it is sent away", m.ClientID, of[m.ClientID])
+		req := kmsg.NewPtrLeaveGroupRequest()
+		req.Group, req.MemberID = group, m.MemberID
+		leaves := kmsg.NewLeaveGroupRequestMember()
+		leaves.MemberID, leaves.InstanceID = m.MemberID, m.InstanceID
+		req.Members = append(req.Members, leaves)
+		if _, err := req.RequestWith(w.t.Context(), client); err != nil {
+			w.fail("the harness could not send a member away: %s", err)
+		}
+	}
 }
 
 func (w *world) atRest(tables *memory.Sink) bool {
@@ -445,6 +484,12 @@ func (w *world) state(tables *memory.Sink) string {
 	var b strings.Builder
 	for _, p := range w.cluster.PartitionInfos(w.topics.Events()) {
 		fmt.Fprintf(&b, "partition %d at %+v of %d; ", p.Partition, tables.Positions()[p.Partition], p.HighWatermark)
+	}
+	if g := w.cluster.GroupInfo(w.topics.Group("history")); g != nil {
+		fmt.Fprintf(&b, "the group is %s; ", g.State)
+		for _, m := range g.Members {
+			fmt.Fprintf(&b, "%s has %v; ", m.ClientID, m.Assignment)
+		}
 	}
 	for id, p := range tables.Parked() {
 		fmt.Fprintf(&b, "%s parked at %d for %s (%s), due %t, tried by %v; ", id, p.Seq, p.Code, p.Message, p.Due, p.Builds)
