@@ -297,7 +297,6 @@ func (p *Processor) sameLog(partition int32, reason error) error {
 // fetchErrors sorts what a poll reports: what passes by itself is said and waited out, what does not ends the processor.
 func (p *Processor) fetchErrors(fetches kgo.Fetches) error {
 	for _, f := range fetches.Errors() {
-		var group *kgo.ErrGroupSession
 		var loss *kgo.ErrDataLoss
 		var tooLarge *kgo.ErrDecompressTooLarge
 		switch err := f.Err; {
@@ -309,12 +308,12 @@ func (p *Processor) fetchErrors(fetches kgo.Fetches) error {
 			if err := p.sameLog(f.Partition, err); err != nil {
 				return err
 			}
-		case errors.As(err, &group), kerr.IsRetriable(err):
-			p.trouble(f.Partition, err)
 		case errors.As(err, &loss), errors.Is(err, kerr.OffsetOutOfRange):
 			return &fatalError{fmt.Errorf("topic %s partition %d: the log is no longer the one that was projected; start again to see what differs: %w", p.topic, f.Partition, err)}
-		default:
+		case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed), errors.Is(err, kerr.SaslAuthenticationFailed):
 			return &fatalError{fmt.Errorf("reading topic %s partition %d: %w", p.topic, f.Partition, err)}
+		default: // the group's session, a broker that starts, stops or stumbles
+			p.trouble(f.Partition, err)
 		}
 	}
 	return nil
