@@ -43,8 +43,25 @@ func (a *app) database(ctx context.Context) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
+// startTries is how often a start is tried in which the database ended the connection: it may be restarting, or failing over.
+const startTries = 4
+
 // migrated is database with the demand that the tables are there.
 func (a *app) migrated(ctx context.Context) (*pgxpool.Pool, error) {
+	for try := 1; ; try++ {
+		pool, err := a.migratedNow(ctx)
+		if err == nil || try == startTries || !postgres.IsShutdown(err) {
+			return pool, err
+		}
+		select {
+		case <-time.After(250 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (a *app) migratedNow(ctx context.Context) (*pgxpool.Pool, error) {
 	pool, err := a.database(ctx)
 	if err != nil {
 		return nil, err

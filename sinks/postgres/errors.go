@@ -3,6 +3,7 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -53,6 +54,12 @@ func classify(err error) error {
 		return &sinks.RefusedError{Message: refusal(pg)}
 	}
 	return err
+}
+
+// IsShutdown says that a server has ended the connection, or takes none for the moment: it is stopping, starting or failing over.
+func IsShutdown(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && strings.HasPrefix(pg.Code, "57P")
 }
 
 // refusals are PostgreSQL's reasons in words of ours. Its own messages quote the value for some of them ("invalid input syntax
