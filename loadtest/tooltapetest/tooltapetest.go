@@ -120,7 +120,8 @@ func Altered(t testing.TB, root string, instead map[string]string) string {
 	if err := os.WriteFile(overlay, spec, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", path, "./cmd/tooltape")
+	// Its build is not named for the commit: it is another than that of the same commit, unaltered.
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", path, "./cmd/tooltape")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building the altered tooltape: %s\n%s", err, out)
