@@ -101,10 +101,10 @@ type assignment struct {
 func (p *Processor) hold(at sinks.Position, logStart int64) {
 	id := at.Partition
 	p.drop(id, errRevoked)
-	p.client.ResumeFetchPartitions(map[string][]int32{p.topic: {id}}) // an earlier hold may have waited for something
 	ctx, end := context.WithCancelCause(p.run)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.client.ResumeFetchPartitions(map[string][]int32{p.topic: {id}}) // an earlier hold may have waited for something
 	a := &assignment{partition: &partition{
 		Processor: p, id: id, logStart: logStart, ctx: ctx, mu: newLock(), at: at,
 		sessions: newSessionCache(max(cachedSessions, p.cfg.BatchRecords)), erased: map[string]bool{}, due: make(chan struct{}, 1),

@@ -176,6 +176,7 @@ func (p *Processor) options() []kgo.Opt {
 		kgo.ConsumeStartOffset(kgo.NoResetOffset()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.AdjustFetchOffsetsFn(p.takeOver),
+		kgo.BlockRebalanceOnPoll(), // until it is settled whose the polled records are
 		kgo.OnPartitionsAssigned(p.assignedNothing),
 		kgo.OnPartitionsRevoked(p.giveUp),
 		kgo.OnPartitionsLost(p.giveUp),
@@ -211,6 +212,8 @@ func Fetching(fetchBytes int32) []kgo.Opt {
 func (p *Processor) loop(ctx context.Context) error {
 	for {
 		fetches := p.client.PollFetches(ctx)
+		work := p.dealOut(fetches)
+		p.client.AllowRebalance()
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -218,47 +221,77 @@ func (p *Processor) loop(ctx context.Context) error {
 		if err := p.fetchErrors(fetches); err != nil {
 			return err
 		}
-		if err := p.projectAll(fetches); err != nil {
+		if err := p.projectAll(work); err != nil {
 			return err
 		}
 	}
 }
 
-// projectAll works on the fetched partitions side by side and returns when all are stored.
-func (p *Processor) projectAll(fetches kgo.Fetches) error {
+// fetched are records of a partition, and the assignment under which they were polled. A later one may stand before them: handed to it, they
+// would move its position past what it has not seen.
+type fetched struct {
+	*assignment
+	records []*kgo.Record
+	end     int64
+}
+
+// dealOut says whose the polled records are, while no rebalance can change it.
+func (p *Processor) dealOut(fetches kgo.Fetches) []fetched {
+	var work []fetched
+	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
+		if a := p.assigned(f.Partition); len(f.Records) > 0 && a != nil && !a.lost.Load() {
+			work = append(work, fetched{a, f.Records, f.HighWatermark})
+		}
+	})
+	return work
+}
+
+// projectAll works on the fetched partitions side by side and returns when all are stored, or wait for what does not answer.
+func (p *Processor) projectAll(work []fetched) error {
 	var g errgroup.Group
 	g.SetLimit(p.cfg.Workers)
-	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
-		a := p.assigned(f.Partition)
-		if len(f.Records) == 0 || a == nil || a.lost.Load() {
-			return
-		}
+	for _, f := range work {
 		g.Go(func() error {
-			err := a.project(f.Records, f.HighWatermark, false)
+			err := f.project(f.records, f.end, false)
 			if errors.As(err, new(*notNowError)) {
-				p.wait(a, f.Records, f.HighWatermark)
+				p.wait(f)
 				return nil
 			}
-			return p.outcome(a, err)
+			return p.outcome(f.assignment, err)
 		})
-	})
+	}
 	return g.Wait()
 }
 
 // wait goes on with a partition apart from the others, whose store or registry may be there: it fetches no more until what was fetched is
 // stored.
-func (p *Processor) wait(a *assignment, records []*kgo.Record, end int64) {
-	fetching := map[string][]int32{p.topic: {a.id}}
-	p.client.PauseFetchPartitions(fetching)
+func (p *Processor) wait(f fetched) {
+	if !p.pause(f.assignment, true) {
+		return // another assignment begins where the store stands
+	}
 	p.beside.Go(func() {
-		err := p.outcome(a, a.project(records, end, true))
-		if p.assigned(a.id) == a {
-			p.client.ResumeFetchPartitions(fetching)
-		}
+		err := p.outcome(f.assignment, f.project(f.records, f.end, true))
+		p.pause(f.assignment, false)
 		if err != nil {
 			p.stop(err)
 		}
 	})
+}
+
+// pause stops or resumes the fetching of a partition, if the assignment is still the one that holds it: whether it is paused is the business
+// of the current one alone.
+func (p *Processor) pause(a *assignment, pause bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held[a.id] != a {
+		return false
+	}
+	if fetching := map[string][]int32{p.topic: {a.id}}; pause {
+		p.client.PauseFetchPartitions(fetching)
+	} else {
+		p.client.ResumeFetchPartitions(fetching)
+	}
+	return true
 }
 
 // outcome sorts the end of a partition's work: an ended assignment is ordinary, a fence ends the assignment, the rest is a person's.

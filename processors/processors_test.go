@@ -635,3 +635,32 @@ func TestAnotherEventFarBelowTheWatermarkIsAConflictToo(t *testing.T) {
 		t.Errorf("the watermark is at %d, want 4: what was projected stays", got)
 	}
 }
+
+func TestAPartitionThatWaitedIsReadAgainByWhoeverHoldsItNext(t *testing.T) {
+	s := newStage(t)
+	sink := stuck{s.sink, schemas.Partition("a", partitions), make(chan struct{})}
+	s.say("a", "one")
+	first := s.processor(sink)
+	s.running(first, func(ended <-chan error) {
+		s.until(func() bool { return first.Ready() != nil && s.sink.Positions()[sink.partition].Epoch > 0 }, ended)
+		for range 3 { // the partition goes to and fro while it waits
+			before := s.sink.Positions()
+			s.running(s.processor(sink), func(<-chan error) {
+				s.until(func() bool {
+					for id, at := range s.sink.Positions() {
+						if at.Epoch > before[id].Epoch {
+							return true
+						}
+					}
+					return false
+				}, ended)
+			})
+			s.say("a", "more")
+		}
+		close(sink.back)
+		s.until(s.reached("a", 4), ended)
+	})
+	if rows := s.sink.Rows("a"); len(rows) != 4 {
+		t.Errorf("%d rows, want 4", len(rows))
+	}
+}
