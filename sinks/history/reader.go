@@ -177,24 +177,3 @@ func scanRow(rows pgx.Rows) (Row, error) {
 	r.Item = item
 	return r, nil
 }
-
-// ResumePoint is what is known of a session whose writer lost its place, at one moment. The session goes on after the watermark, or
-// after what its partition holds from the parked row's FromOffset on, or else from the position's NextOffset.
-type ResumePoint struct {
-	Session sinks.Session
-	// Position is the partition's; the zero one where the partition was never projected.
-	Position sinks.Position
-}
-
-// ResumePoint reads where a session of this partition stands.
-func (r *Reader) ResumePoint(ctx context.Context, sessionID string, partition int32) (ResumePoint, error) {
-	var p ResumePoint
-	err := pgx.BeginTxFunc(ctx, r.pool, snapshot, func(tx pgx.Tx) (err error) {
-		if p.Session, err = postgres.ReadSession(ctx, tx, Name, sessionID); err != nil {
-			return err
-		}
-		p.Position, _, err = postgres.ReadPosition(ctx, tx, Name, partition)
-		return err
-	})
-	return p, err
-}

@@ -188,18 +188,6 @@ func TestReadSeesOneMoment(t *testing.T) {
 	}
 }
 
-func TestResumePoint(t *testing.T) {
-	b := newBench(t)
-	b.write([]sinks.Projected{says(1, "one"), says(2, "two")}, waits())
-	p, err := b.reader.ResumePoint(t.Context(), "s", 0)
-	if err != nil || p.Session.Watermark.Seq != 2 || p.Session.Parked == nil || p.Session.Parked.FromOffset != 4 || p.Position != b.at {
-		t.Errorf("got %+v, %v", p, err)
-	}
-	if p, err := b.reader.ResumePoint(t.Context(), "unknown", 3); err != nil || !reflect.DeepEqual(p, history.ResumePoint{}) {
-		t.Errorf("an unknown session on an unknown partition gives %+v, %v", p, err)
-	}
-}
-
 func TestReadOfADatabaseThatWasNotMigrated(t *testing.T) {
 	pool := sinktest.Connect(t, sinktest.EmptyDatabase(t))
 	_, err := history.NewReader(pool).Read(t.Context(), "s", history.Options{})
